@@ -1,0 +1,175 @@
+"""F(A): what a node makes of its neighbours, as pure functions on a GraphsTuple.
+
+The graph of one hop has S nodes; the first R of them receive. `receivers` are sorted,
+padding edges have receiver R or more, and `globals` holds the CSR rows of the hop.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jraph
+
+from hopf_jax.sparse import Rows, spmm
+
+Weights = dict[str, jax.Array]
+Shapes = dict[str, tuple[int, int]]
+
+
+def _no_weights(width: int, hidden: int) -> Shapes:
+    del width, hidden
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregate:
+    """One F(A).
+
+    Attributes:
+      name: how it is saved and printed.
+      apply: (graph, x [S, *], num_receivers, weights, key) -> [R, *]. The key is for
+        aggregators that draw; None means: do not draw.
+      shapes: (width of x, hidden width) -> shapes of its own weights, if any.
+      linear: the result is linear in x and of the same width, so weights may be
+        applied on either side of it.
+      ordered: the result depends on the order of a node's neighbours.
+    """
+
+    name: str
+    apply: Callable[[jraph.GraphsTuple, jax.Array, int, Weights, Any], jax.Array]
+    shapes: Callable[[int, int], Shapes] = _no_weights
+    linear: bool = True
+    ordered: bool = False
+
+    def width(self, width: int, hidden: int) -> int:
+        """Columns of the result for an x of `width` columns."""
+        return width if self.linear else hidden
+
+
+def _sum(graph, x, num_receivers, weights, key):
+    """A x."""
+    del num_receivers, weights, key
+    return spmm(graph.globals, graph.edges["weight"], x)
+
+
+def _mean(graph, x, num_receivers, weights, key):
+    """D^-1 A x."""
+    degree = graph.nodes["degree"][:num_receivers, None]
+    total = _sum(graph, x, num_receivers, weights, key)
+    return total / jnp.where(degree > 0, degree, 1)  # Isolated nodes: 0, not 0/0.
+
+
+def _symmetric(graph, x, num_receivers, weights, key):
+    """(D + I)^-1/2 A (D + I)^-1/2 x."""
+    scale = jax.lax.rsqrt(graph.nodes["degree"] + 1)[:, None]
+    total = _sum(graph, scale * x, num_receivers, weights, key)
+    return scale[:num_receivers] * total
+
+
+def _max(graph, x, num_receivers, weights, key):
+    """max over the neighbours j of relu(x_j W); weights of edges play no part."""
+    del key
+    pooled = jax.nn.relu(x @ weights["pool"])  # [S, H]
+    messages = jnp.take(pooled, graph.senders, axis=0, mode="clip")  # [E, H]
+    largest = jax.ops.segment_max(
+        messages, graph.receivers, num_receivers, indices_are_sorted=True
+    )
+    return jnp.maximum(largest, 0)  # Isolated nodes: 0, not -inf.
+
+
+def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
+    """Last state of an LSTM over a node's neighbours, in random order.
+
+    Nodes are sorted by falling degree, and steps 2^j to 2^(j+1) run on the first
+    E / 2^j nodes only, the most that can have so many neighbours. Work and memory are
+    bounded by E log2(max_neighbors) states whatever the degrees; beyond
+    `max_neighbors` the rest of the random order is left out.
+    """
+    rows: Rows = graph.globals
+    num_edges = graph.senders.shape[0]
+    senders = graph.senders
+    if key is not None:
+        draw = jax.random.bits(key, (num_edges,))
+        senders = jax.lax.sort((graph.receivers, draw, senders), num_keys=2)[2]
+    hidden = weights["recurrent"].shape[0]
+    inputs = x @ weights["input"]  # [S, 4H]
+    length = jnp.minimum(jnp.diff(rows.indptr), max_neighbors)  # [R]
+    order = jnp.argsort(-length)  # Most neighbours first.
+    start, length = rows.indptr[:-1][order], length[order]
+
+    @jax.checkpoint  # Keep the states of a step, not its gates.
+    def step(state, t, active):
+        memory, output = state
+        at = jnp.take(senders, start[:active] + t, mode="clip")
+        gates = jnp.take(inputs, at, axis=0, mode="clip") + output @ weights["recurrent"]
+        into, forget, out, new = jnp.split(gates, 4, axis=1)
+        # The forget gate starts open: the usual constant, and no bias to learn.
+        kept = jax.nn.sigmoid(forget + 1) * memory
+        new_memory = kept + jax.nn.sigmoid(into) * jnp.tanh(new)
+        new_output = jax.nn.sigmoid(out) * jnp.tanh(new_memory)
+        alive = (t < length[:active])[:, None]
+        return (
+            jnp.where(alive, new_memory, memory),
+            jnp.where(alive, new_output, output),
+        )
+
+    state = (jnp.zeros((num_receivers, hidden), x.dtype),) * 2
+    longest = min(max_neighbors, num_edges)
+    begin = 0
+    while begin < longest:
+        end = min(max(1, 2 * begin), longest)
+        active = min(num_receivers, num_edges // (begin + 1))
+        # Hubs are rare: skip the steps that no node of this batch needs.
+        last = jnp.clip(jnp.max(length, initial=0), begin, end)
+        head = tuple(s[:active] for s in state)
+        head = _steps(step, head, begin, end, last, active)
+        state = tuple(s.at[:active].set(h) for s, h in zip(state, head, strict=True))
+        begin = end
+    return jnp.zeros_like(state[1]).at[order].set(state[1])
+
+
+def _steps(step, state, begin, end, last, active):
+    def body(carry, t):
+        run = lambda s: step(s, t, active)  # noqa: E731
+        return jax.lax.cond(t < last, run, lambda s: s, carry), None
+
+    return jax.lax.scan(body, state, jnp.arange(begin, end))[0]
+
+
+def lstm(max_neighbors: int = 128) -> Aggregate:
+    """GraphSAGE's LSTM over at most `max_neighbors` neighbours in random order."""
+
+    def apply(graph, x, num_receivers, weights, key):
+        return _lstm(
+            graph, x, num_receivers, weights, key, max_neighbors=max_neighbors
+        )
+
+    def shapes(width: int, hidden: int) -> Shapes:
+        return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}
+
+    return Aggregate(f"lstm-{max_neighbors}", apply, shapes, linear=False, ordered=True)
+
+
+total = Aggregate("sum", _sum)
+mean = Aggregate("mean", _mean)
+symmetric = Aggregate("symmetric", _symmetric)
+pooled_max = Aggregate("max", _max, lambda w, h: {"pool": (w, h)}, linear=False)
+random_lstm = lstm()
+
+AGGREGATES = {a.name: a for a in (total, mean, symmetric, pooled_max, random_lstm)}
+
+
+def lstm_states(num_receivers: int, num_edges: int, max_neighbors: int = 128) -> int:
+    """States that one pass of the LSTM keeps for its gradient: its memory bound."""
+    longest = min(max_neighbors, num_edges)
+    if longest == 0:
+        return num_receivers
+    phases = [0, *(2**j for j in range(math.ceil(math.log2(longest)) + 1))]
+    ends = [min(p, longest) for p in phases]
+    return num_receivers + sum(
+        (end - begin) * min(num_receivers, num_edges // (begin + 1))
+        for begin, end in zip(ends, ends[1:], strict=False)
+    )

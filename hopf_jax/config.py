@@ -1,0 +1,111 @@
+"""`Config`: every setting of a run, with its range; the row of the model aside."""
+
+import dataclasses
+from typing import Any, Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings of `fit`. Vary one with `dataclasses.replace(config, num_hops=3)`.
+
+    Attributes:
+      num_hops: hops learned end to end, the paper's C. 0 to 16.
+      hidden_size: width of every hop, the paper's d. 1 or more.
+      num_iterations: iterations T of a row that reads label summaries; other rows have
+        one. 1 or more.
+      tolerance: stop iterating when the label summaries move by less than this on
+        average (mean absolute difference). 0 or more; 0 always runs all iterations.
+      average_labels: temporal averaging of the summaries with a_t = (t - 1) / T.
+      warm_start: an iteration starts from the last one's weights, its output layer
+        afresh; otherwise it learns everything anew.
+      summary: what an iteration passes on: "labels" (predicted, known ones where they
+        may be known) or "hidden" (h_K).
+      batch_size: roots a batch. 1 or more.
+      fanouts: neighbours drawn at each hop, roots first, anew every epoch of training;
+        predictions use all. None for all neighbours.
+      neighbor_fraction: share of every node's neighbours that is used at all, drawn
+        once (the paper's Figure 2). Above 0, up to 1.
+      learning_rate: of Adam. Above 0.
+      l2: weight of half the sum of squares of all weights. 0 or more.
+      dropout: rate on the input of every weight matrix. From 0, below 1.
+      weighted_loss: weigh each label by its rarity among training nodes (WCE).
+      clip: largest gradient of a single weight. Above 0.
+      max_epochs: an iteration's most. 1 or more.
+      min_epochs: weights are kept and patience counts only from here on. 0 or more.
+      patience: epochs without a better validation loss before the learning rate and
+        the patience are halved. 1 or more.
+      init_weights: "glorot" (uniform), or "fan-out" (normal, std sqrt(2 / fan_out)).
+      bias: learn a bias beside every weight matrix.
+      memory_budget: bytes of batches kept on the device; beyond it they are streamed.
+        0 always streams.
+      chunk_edges: edges of the whole graph predicted on at once. 1 or more.
+    """
+
+    num_hops: int = 2
+    hidden_size: int = 64
+    num_iterations: int = 5
+    tolerance: float = 0.0
+    average_labels: bool = True
+    warm_start: bool = True
+    summary: Literal["labels", "hidden"] = "labels"
+    batch_size: int = 128
+    fanouts: tuple[int, ...] | None = None
+    neighbor_fraction: float = 1.0
+    learning_rate: float = 1e-2
+    l2: float = 1e-3
+    dropout: float = 0.5
+    weighted_loss: bool = True
+    clip: float = 5.0
+    max_epochs: int = 2000
+    min_epochs: int = 50
+    patience: int = 30
+    init_weights: Literal["glorot", "fan-out"] = "fan-out"
+    bias: bool = False
+    memory_budget: int = 2_000_000_000
+    chunk_edges: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        """A setting out of range fails here, by name."""
+        self._whole("num_hops", 0, 16)
+        for name in ("hidden_size", "num_iterations", "batch_size", "max_epochs"):
+            self._whole(name, 1)
+        for name in ("patience", "chunk_edges"):
+            self._whole(name, 1)
+        for name in ("min_epochs", "memory_budget"):
+            self._whole(name, 0)
+        for name in ("tolerance", "l2"):
+            self._within(name, lambda v: v >= 0, "0 or more")
+        for name in ("learning_rate", "clip"):
+            self._within(name, lambda v: v > 0, "above 0")
+        self._within("dropout", lambda v: 0 <= v < 1, "from 0, below 1")
+        self._within("neighbor_fraction", lambda v: 0 < v <= 1, "above 0, up to 1")
+        for name in ("average_labels", "warm_start", "weighted_loss", "bias"):
+            if not isinstance(getattr(self, name), bool):
+                self._refuse(name, "True or False")
+        if self.summary not in ("labels", "hidden"):
+            self._refuse("summary", "'labels' or 'hidden'")
+        if self.init_weights not in ("glorot", "fan-out"):
+            self._refuse("init_weights", "'glorot' or 'fan-out'")
+        if self.fanouts is not None:
+            fanouts = tuple(self.fanouts)
+            if len(fanouts) != self.num_hops or not all(
+                isinstance(f, int) and f > 0 for f in fanouts
+            ):
+                self._refuse("fanouts", f"{self.num_hops} whole numbers above 0")
+            object.__setattr__(self, "fanouts", fanouts)
+
+    def _whole(self, name: str, least: int, most: int | None = None) -> None:
+        value = getattr(self, name)
+        good = isinstance(value, int) and not isinstance(value, bool)
+        if not good or value < least or (most is not None and value > most):
+            above = f"{least} or more" if most is None else f"{least} to {most}"
+            self._refuse(name, f"a whole number, {above}")
+
+    def _within(self, name: str, good: Any, says: str) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not good(value) or value == float("inf"):
+            self._refuse(name, f"a number {says}")
+
+    def _refuse(self, name: str, wanted: str) -> None:
+        raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {wanted}.")

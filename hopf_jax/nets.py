@@ -1,0 +1,191 @@
+"""The only file that knows flax: declares the weights of a row, calls `propagate`."""
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import jraph
+
+from hopf_jax.batching import Batch
+from hopf_jax.models import Row
+from hopf_jax.propagation import HopWeights, Signals, propagate
+from hopf_jax.sparse import SparseMatrix, matmul, to_dense
+
+Init = Literal["glorot", "fan-out"]
+
+_INITIALIZERS = {
+    "glorot": nn.initializers.glorot_uniform(),
+    # Normal with std sqrt(2 / fan_out), as in the authors' program: far larger than
+    # Glorot's for a wide input, so that ReLU units do not die before they learn.
+    "fan-out": nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Widths of a net; hashable, hence static under jit."""
+
+    features: int
+    labels: int
+    hidden: int
+    num_hops: int
+    summary: int = 0  # width of the label summary; 0 where the row reads none
+
+
+class Net(nn.Module):
+    """A row with weights: h_0, then K hops, then the output layer."""
+
+    row: Row
+    sizes: Sizes
+    dropout: float = 0.0
+    init_weights: Init = "glorot"
+    bias: bool = False
+
+    def setup(self) -> None:
+        """Declare every weight under the paper's name for it."""
+        row, sizes = self.row, self.sizes
+        first = sizes.hidden if row.learned_input else sizes.features
+        if row.learned_input:
+            self.w_0 = self._matrix("w_0", sizes.features, sizes.hidden)
+            self.b_0 = self._bias("b_0", sizes.hidden)
+        width, hops = first, []
+        for k in range(1, row.num_layers(sizes.num_hops) + 1):
+            widths = {"h0": first, "h": width, "y": sizes.summary}
+            hops.append(self._hop_weights(k, widths))
+            width = row.width(sizes.features, sizes.hidden, k)
+        self.hops = hops
+        self.w_output = self._matrix("w_output", width, sizes.labels)
+        self.b_output = self._bias("b_output", sizes.labels)
+
+    def _hop_weights(self, k: int, widths: dict[str, int]) -> HopWeights:
+        row, hidden = self.row, self.sizes.hidden
+        if not row.learned_hops:
+            return HopWeights(None, None, {})
+        psi_width = sum(widths[s] for s in row.psi)
+        psi = phi = None
+        aggregate = {}
+        if row.psi:
+            aggregate = {
+                name: self._matrix(f"w_{k}_{name}", *shape)
+                for name, shape in row.aggregate.shapes(psi_width, hidden).items()
+            }
+            psi_width = row.aggregate.width(psi_width, hidden)
+            psi = self._matrix(f"w_{k}_psi", psi_width, hidden)
+        if row.phi:
+            phi_width = sum(widths[s] for s in row.phi)
+            shared = row.shared_weights
+            phi = psi if shared else self._matrix(f"w_{k}_phi", phi_width, hidden)
+        out = row.width(self.sizes.features, hidden, k)
+        return HopWeights(phi, psi, aggregate, self._bias(f"b_{k}", out))
+
+    def _matrix(self, name: str, fan_in: int, fan_out: int) -> jax.Array:
+        init = _INITIALIZERS[self.init_weights]
+        if not fan_in * fan_out:
+            init = nn.initializers.zeros
+        return self.param(name, init, (fan_in, fan_out))
+
+    def _bias(self, name: str, width: int) -> jax.Array | None:
+        return self.param(name, nn.initializers.zeros, (width,)) if self.bias else None
+
+    def declare(self) -> None:
+        """Nothing but the weights: what `init` needs to draw them."""
+
+    def embed(
+        self, x: jax.Array | SparseMatrix, key: jax.Array | None = None
+    ) -> jax.Array | SparseMatrix:
+        """h_0 [N, H] of features [N, F]; the features themselves for some rows."""
+        if not self.row.learned_input:
+            # Where no weight matrix meets X alone, its zeros have to be written out.
+            return x if self.row.multiplies_input else to_dense(x, self.sizes.features)
+        h = matmul(drop(key, x, self.dropout), self.w_0)
+        return nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
+
+    def hop(
+        self,
+        k: int,
+        graph: jraph.GraphsTuple,
+        signals: Signals,
+        num_receivers: int,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """h_k [R, *] of the first R nodes of the graph of hop k (1 to K)."""
+        row = self.row
+        if not row.learned_hops:
+            out = propagate(row, self.hops[k - 1], graph, signals, num_receivers)
+            return self._skip(k, out, signals)
+        keys = [None] * 3 if key is None else jax.random.split(key, 3)
+        # Label summaries are not dropped: they are few, and already uncertain.
+        dropped = signals._replace(
+            h0=drop(keys[0], signals.h0, self.dropout) if self._reads("h0") else None,
+            h=drop(keys[1], signals.h, self.dropout) if self._reads("h") else None,
+        )
+        out = propagate(row, self.hops[k - 1], graph, dropped, num_receivers, keys[2])
+        return nn.relu(self._skip(k, out, signals))
+
+    def _reads(self, signal: str) -> bool:
+        return signal in self.row.phi + self.row.psi
+
+    def _skip(self, k: int, out: jax.Array, signals: Signals) -> jax.Array:
+        first = self.row.skip_from
+        return out + signals.h[: out.shape[0]] if first and k >= first else out
+
+    def readout(self, h: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """Logits [R, C] of h_K [R, *]."""
+        logits = matmul(drop(key, h, self.dropout), self.w_output)
+        return logits if self.b_output is None else logits + self.b_output[None, :]
+
+    def __call__(
+        self,
+        batch: Batch,
+        x: jax.Array | SparseMatrix,
+        summary: jax.Array | None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Logits [R, C] of a batch's roots.
+
+        Args:
+          batch: a padded subgraph.
+          x: features of its nodes, [N, F].
+          summary: label summaries of its nodes, [N, C]; no gradient flows into them.
+          key: given while training, it draws the dropout; None predicts.
+        """
+        row, sizes = self.row, self.sizes
+        layers = row.num_layers(sizes.num_hops)
+        keys = [None] * (layers + 2)
+        if key is not None:
+            keys = list(jax.random.split(key, layers + 2))
+        if summary is not None:
+            summary = jax.lax.stop_gradient(summary)
+        h0 = h = self.embed(x, keys[0])
+        for k in range(1, layers + 1):
+            # Layer k is wanted within K - k hops of the roots, if anyone reads on.
+            away = layers - k if "h" in row.psi else 0
+            graph, receivers = batch.hop_graph(away)
+            signals = Signals(h0, h, summary)
+            if row.psi:
+                senders = graph.nodes["degree"].shape[0]
+                signals = Signals(*(first_rows(s, senders) for s in signals))
+            h = self.hop(k, graph, signals, receivers, keys[k])
+        return self.readout(h, keys[-1])
+
+
+def first_rows(signal: Any, count: int) -> Any:
+    """The first rows of a dense signal; sparse features are cut after the product."""
+    if signal is None or isinstance(signal, SparseMatrix):
+        return signal
+    return signal[:count]
+
+
+def drop(key: jax.Array | None, x: Any, rate: float) -> Any:
+    """Dropout with 8 random bits an entry; of a sparse matrix, its non-zeros."""
+    if key is None or rate == 0 or x is None:
+        return x
+    if isinstance(x, SparseMatrix):
+        return x._replace(values=drop(key, x.values, rate))
+    threshold = round(rate * 256)
+    words = jax.random.bits(key, (-(-x.size // 4),))
+    bits = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)[: x.size]
+    keep = bits.reshape(x.shape) >= threshold
+    return jnp.where(keep, x * (256 / (256 - threshold)), 0)

@@ -1,0 +1,227 @@
+"""`Result`: what `fit` found; predicts, is saved and loaded, and draws itself."""
+
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from hopf_jax import checks
+from hopf_jax.batching import shuffle_neighbors, thin
+from hopf_jax.config import Config
+from hopf_jax.graph import SPLITS, Graph
+from hopf_jax.metrics import f1_scores
+from hopf_jax.models import Row, find_row, row_from_json, row_to_json
+from hopf_jax.nets import Net, Sizes
+from hopf_jax.summaries import replay
+
+_FORMAT = 1
+_SECONDS = "seconds"  # Never saved: the same run gives the same bytes.
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result:
+    """What `fit` found.
+
+    Attributes:
+      row: the model.
+      config: its settings.
+      sizes: its widths.
+      seed: as given.
+      multilabel: several labels a node.
+      label_names: C names.
+      weights: the weights of each iteration.
+      iteration: the reported one (from 1): best validation micro + macro F1.
+      probabilities: [N, C] of the graph that was fitted, by the reported iteration.
+      scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
+      history: a record an epoch: iteration, epoch, train_ and validation_ loss,
+        micro_f1 and macro_f1, learning_rate, seconds.
+      iterations: a record an iteration: its scores, epochs and seconds.
+    """
+
+    row: Row
+    config: Config
+    sizes: Sizes
+    seed: int
+    multilabel: bool
+    label_names: tuple[str, ...]
+    weights: tuple[dict[str, np.ndarray], ...]
+    iteration: int
+    probabilities: np.ndarray
+    scores: dict[str, dict[str, float]]
+    history: list[dict[str, float]]
+    iterations: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        sets = ", ".join(
+            f"{name} micro-F1 {100 * s['micro_f1']:.1f} macro-F1 {100 * s['macro_f1']:.1f}"
+            for name, s in self.scores.items()
+        )
+        return (
+            f"Result(iteration {self.iteration} of {len(self.iterations)}, "
+            f"{len(self.history)} epochs; {sets})"
+        )
+
+    def predict_proba(self, nodes: Any = None) -> np.ndarray:
+        """Probabilities [n, C] of some nodes of the fitted graph, or of a new graph.
+
+        Args:
+          nodes: ids or a mask; None for all; or a `Graph` with the same features, on
+            which all iterations are replayed. Its training nodes, if it has any, lend
+            their labels.
+        """
+        if isinstance(nodes, Graph):
+            return self._replay(nodes)
+        if nodes is None:
+            return self.probabilities
+        count = len(self.probabilities)
+        if np.asarray(nodes).dtype == bool:
+            return self.probabilities[checks.check_nodes(nodes, count, "nodes")]
+        return self.probabilities[checks.check_ids(nodes, count, "nodes")]
+
+    def predict(self, nodes: Any = None) -> np.ndarray:
+        """Class ids [n], or a 0/1 matrix [n, C] of labels, as `predict_proba` takes."""
+        return decide(self.predict_proba(nodes), self.multilabel)
+
+    def _replay(self, graph: Graph) -> np.ndarray:
+        if graph.num_features != self.sizes.features:
+            raise ValueError(
+                f"The graph has {graph.num_features} features, but the model learned "
+                f"from {self.sizes.features}. Give the same columns."
+            )
+        if graph.train.any() and graph.num_labels != self.sizes.labels:
+            raise ValueError(
+                f"The graph's training nodes have {graph.num_labels} labels, but the "
+                f"model knows {self.sizes.labels}. Give the same columns, or no split."
+            )
+        graph = readable(graph, self.row, self.config, self.seed)
+        net = make_net(self.row, self.config, self.sizes)
+        weights = self.weights[: self.iteration]
+        return replay(net, weights, graph, self.config, self.multilabel)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """One file, without pickle; the same run saves the same bytes."""
+        drop = lambda records: [  # noqa: E731
+            {k: v for k, v in r.items() if k != _SECONDS} for r in records
+        ]
+        meta = {
+            "format": _FORMAT,
+            "row": row_to_json(self.row),
+            "config": dataclasses.asdict(self.config),
+            "sizes": dataclasses.asdict(self.sizes),
+            "seed": self.seed,
+            "multilabel": self.multilabel,
+            "label_names": self.label_names,
+            "iteration": self.iteration,
+            "scores": self.scores,
+            "history": drop(self.history),
+            "iterations": drop(self.iterations),
+        }
+        text = json.dumps(meta, sort_keys=True).encode()
+        arrays = {"meta": np.frombuffer(text, np.uint8)}
+        arrays["probabilities"] = self.probabilities
+        for t, params in enumerate(self.weights, start=1):
+            for name in sorted(params):
+                arrays[f"{t}/{name}"] = np.asarray(params[name])
+        memory = io.BytesIO()
+        np.savez(memory, **arrays)
+        write_atomically(path, memory.getvalue())
+
+    def plot(self) -> Any:
+        """A matplotlib figure: losses by epoch, F1 by iteration."""
+        # Drawing is for those who ask: matplotlib is half a second of import.
+        from hopf_jax import plotting
+
+        return plotting.plot_result(self.history, self.iterations, self.iteration)
+
+
+def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
+    """A result saved with `Result.save`.
+
+    Args:
+      path: the file.
+      row: needed only where the saved row has an aggregate of the user's own.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        meta = json.loads(arrays.pop("meta").tobytes())
+        if meta["format"] != _FORMAT:
+            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
+        probabilities = arrays.pop("probabilities")
+        weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
+        for name, array in arrays.items():
+            t, part = name.split("/")
+            weights[int(t) - 1][part] = array
+    except FileNotFoundError:
+        raise
+    except (ValueError, KeyError, IndexError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{os.fspath(path)} is not a result saved by this library: {error}."
+        ) from error
+    saved = row_from_json(meta["row"]) if row is None else find_row(row)
+    return Result(
+        row=saved,
+        config=Config(**meta["config"]),
+        sizes=Sizes(**meta["sizes"]),
+        seed=meta["seed"],
+        multilabel=meta["multilabel"],
+        label_names=tuple(meta["label_names"]),
+        weights=tuple(weights),
+        iteration=meta["iteration"],
+        probabilities=probabilities,
+        scores=meta["scores"],
+        history=meta["history"],
+        iterations=meta["iterations"],
+    )
+
+
+def make_net(row: Row, config: Config, sizes: Sizes) -> Net:
+    """The net of a row; equal settings give equal nets, and one compilation."""
+    return Net(row, sizes, config.dropout, config.init_weights, config.bias)
+
+
+def readable(graph: Graph, row: Row, config: Config, seed: int) -> Graph:
+    """The graph as this row reads it: thinned, and in random order where order counts."""
+    if config.neighbor_fraction < 1:
+        graph = thin(graph, config.neighbor_fraction, seed)
+    return shuffle_neighbors(graph, seed) if row.aggregate.ordered else graph
+
+
+def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
+    """Class ids [n], or labels above one half as a 0/1 matrix [n, C]."""
+    if multilabel:
+        return (probabilities > 0.5).astype(np.uint8)
+    return probabilities.argmax(axis=1)
+
+
+def score(graph: Graph, probabilities: np.ndarray) -> dict[str, dict[str, float]]:
+    """F1 scores of each set that has nodes."""
+    decided = decide(probabilities, graph.multilabel)
+    if not graph.multilabel:
+        decided = np.eye(graph.num_labels, dtype=np.uint8)[decided]
+    return {
+        name: f1_scores(graph.labels[mask], decided[mask])
+        for name in SPLITS
+        if (mask := getattr(graph, name)).any()
+    }
+
+
+def write_atomically(path: str | os.PathLike, data: bytes) -> None:
+    """All of it or nothing, even if the machine stops half-way."""
+    target = pathlib.Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

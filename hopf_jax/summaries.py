@@ -1,0 +1,62 @@
+"""What one HOPF iteration hands to the next: label summaries, averaged; replay."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from hopf_jax.config import Config
+from hopf_jax.graph import Graph
+from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.nets import Net
+
+
+def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
+    """Softmax over classes, or a sigmoid a label, [N, C]."""
+    turn = jax.nn.sigmoid if multilabel else jax.nn.softmax
+    return jax.device_get(turn(logits))
+
+
+def first_summary(graph: Graph, net: Net) -> np.ndarray | None:
+    """Nothing is known of anyone before the first iteration."""
+    if not net.row.iterative:
+        return None
+    return np.zeros((graph.num_nodes, net.sizes.summary), np.float32)
+
+
+def next_summary(
+    graph: Graph,
+    config: Config,
+    iteration: int,
+    last: np.ndarray,
+    predicted: np.ndarray,
+    hidden: np.ndarray,
+) -> np.ndarray:
+    """The summary after `iteration` (from 1), for the one after it (Algorithm 1).
+
+    Y for training nodes; (1 - a_t) new + a_t last for the others, a_t = (t - 1) / T.
+    The paper prints t / T, by which the last iteration would weigh nothing and the
+    first be mixed with zeros; its authors' program counts from 0, as here.
+    """
+    new = predicted if config.summary == "labels" else hidden
+    share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
+    mixed = (1 - share) * new + share * last
+    if config.summary == "labels":
+        mixed[graph.train] = graph.labels[graph.train]
+    return mixed.astype(np.float32)
+
+
+def replay(
+    net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
+) -> np.ndarray:
+    """Probabilities [N, C] on a graph, by the iterations' weights one after another."""
+    whole = WholeGraph(graph, config.chunk_edges)
+    summary = first_summary(graph, net)
+    for iteration, params in enumerate(weights, start=1):
+        logits, hidden = predict_logits(net, params, whole, summary)
+        predicted = probabilities(logits, multilabel)
+        if summary is not None:
+            summary = next_summary(
+                graph, config, iteration, summary, predicted, hidden
+            )
+    return predicted

@@ -1,0 +1,318 @@
+"""Loss (WCE + L2), one jitted epoch, patience annealing."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from hopf_jax.batching import Batch
+from hopf_jax.config import Config
+from hopf_jax.feeding import Feed, Group
+from hopf_jax.metrics import f1_from_counts
+from hopf_jax.nets import Net
+
+Params = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is minimised and how; static under jit."""
+
+    multilabel: bool
+    l2: float
+    clip: float
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam on clipped gradients; the learning rate is applied outside, as data."""
+        return optax.chain(optax.clip(self.clip), optax.scale_by_adam())
+
+
+class Inputs(NamedTuple):
+    """What all batches of an iteration share."""
+
+    features: jax.Array | None  # [all nodes, F], or None where batches bring theirs
+    summary: jax.Array | None  # [all nodes, C]
+    label_weights: jax.Array  # [C], the omega of Eq. WCE
+
+
+class Totals(NamedTuple):
+    """Sums over the roots seen so far."""
+
+    loss: jax.Array
+    roots: jax.Array
+    true_positive: jax.Array  # [C]
+    false_positive: jax.Array  # [C]
+    false_negative: jax.Array  # [C]
+
+    def scores(self) -> dict[str, float]:
+        """Mean loss and F1 scores on the host."""
+        totals = jax.device_get(self)
+        counts = (totals.true_positive, totals.false_positive, totals.false_negative)
+        return {"loss": float(totals.loss / totals.roots)} | f1_from_counts(*counts)
+
+
+class State(NamedTuple):
+    """What a training step changes."""
+
+    params: Params
+    optimizer: Any
+
+
+def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
+    """omega_i = sum_j N_j / (C N_i) over training labels [n, C] (Eq. WCE).
+
+    A label without a training sample weighs 0, not infinity.
+    """
+    counts = labels.sum(axis=0, dtype=np.float64)
+    if not weighted:
+        return np.ones(len(counts), np.float32)
+    share = counts.sum() / (len(counts) * np.maximum(counts, 1))
+    return np.where(counts > 0, share, 0).astype(np.float32)
+
+
+def cross_entropy(
+    logits: jax.Array, labels: jax.Array, weights: jax.Array, multilabel: bool
+) -> jax.Array:
+    """Weighted cross entropy of each root, [R]: the sum over labels of omega CE."""
+    if multilabel:
+        each = optax.sigmoid_binary_cross_entropy(logits, labels)
+    else:
+        each = -labels * jax.nn.log_softmax(logits)
+    return each @ weights
+
+
+def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Any, jax.Array | None]:
+    """Features and label summaries of a batch's nodes."""
+    ids = batch.graph.nodes["id"]
+    x = inputs.features[ids] if batch.features is None else batch.features
+    return x, None if inputs.summary is None else inputs.summary[ids]
+
+
+def batch_loss(
+    net: Net,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    inputs: Inputs,
+    key: jax.Array | None,
+) -> tuple[jax.Array, Totals]:
+    """Loss of a batch, mean over its real roots, plus L2; and its totals."""
+    x, summary = node_inputs(batch, inputs)
+    logits = net.apply({"params": params}, batch, x, summary, key)
+    each = cross_entropy(
+        logits, batch.labels, inputs.label_weights, objective.multilabel
+    )
+    loss = jnp.sum(each * batch.mask)
+    roots = jnp.sum(batch.mask)
+    matrices = [w for w in jax.tree.leaves(params) if w.ndim == 2]
+    penalty = sum(jnp.sum(jnp.square(w)) for w in matrices)
+    predicted = predicted_labels(logits, objective.multilabel)
+    true = batch.labels > 0
+    real = batch.mask[:, None] > 0
+    totals = Totals(
+        loss,
+        roots,
+        *(
+            jnp.sum(hit & real, axis=0, dtype=jnp.int32)
+            for hit in (predicted & true, predicted & ~true, ~predicted & true)
+        ),
+    )
+    return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
+
+
+def predicted_labels(logits: jax.Array, multilabel: bool) -> jax.Array:
+    """The likeliest class, or every label above one half, as booleans [R, C]."""
+    if multilabel:
+        return logits > 0
+    return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+
+
+def _over(group: Group, carry: Any, step: Callable[[Any, Batch, jax.Array], Any]) -> Any:
+    """`step` over the batches of a group. The trip count is data, so that XLA makes
+    one loop of it whether there is one batch or all, and the numbers are the same."""
+
+    def body(i, carry):
+        at = group.order[i]
+        batch = jax.tree.map(lambda leaf: leaf[at], group.batches)
+        return step(carry, batch, group.numbers[at])
+
+    return jax.lax.fori_loop(0, group.count, body, carry)
+
+
+def _train(net, objective, carry, groups, inputs, key, learning_rate):
+    gradient = jax.grad(batch_loss, argnums=2, has_aux=True)
+
+    def step(carry, batch, number):
+        state, totals = carry
+        grads, seen = gradient(
+            net, objective, state.params, batch, inputs, jax.random.fold_in(key, number)
+        )
+        updates, optimizer = objective.optimizer.update(grads, state.optimizer)
+        params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
+        return State(params, optimizer), jax.tree.map(jnp.add, totals, seen)
+
+    for group in groups:
+        carry = _over(group, carry, step)
+    return carry
+
+
+def _evaluate(net, objective, totals, groups, inputs, params):
+    def step(totals, batch, number):
+        del number
+        seen = batch_loss(net, objective, params, batch, inputs, None)[1]
+        return jax.tree.map(jnp.add, totals, seen)
+
+    for group in groups:
+        totals = _over(group, totals, step)
+    return totals
+
+
+_static = functools.partial(jax.jit, static_argnames=("net", "objective"))
+train_groups = _static(_train)
+evaluate_groups = _static(_evaluate)
+
+
+@_static
+def resident_epoch(
+    net, objective, state, train, validation, inputs, key, learning_rate, zero
+):
+    """One epoch and its validation, all batches resident, as one call."""
+    state, totals = _train(
+        net, objective, (state, zero), train, inputs, key, learning_rate
+    )
+    return (
+        state,
+        totals,
+        _evaluate(net, objective, zero, validation, inputs, state.params),
+    )
+
+
+def run_epoch(
+    net: Net,
+    objective: Objective,
+    state: State,
+    feeds: tuple[Feed, Feed],
+    inputs: Inputs,
+    key: jax.Array,
+    epoch: int,
+    learning_rate: float,
+) -> tuple[State, Totals, Totals]:
+    """An epoch over the training feed, then the validation feed."""
+    train, validation = feeds
+    zero = zero_totals(len(inputs.label_weights))
+    key, rate = jax.random.fold_in(key, epoch), np.float32(learning_rate)
+    if train.resident and validation.resident:
+        groups = train.groups(epoch), validation.groups(0)
+        return resident_epoch(
+            net, objective, state, *groups, inputs, key, rate, zero
+        )
+    carry = (state, zero)
+    for part in _parts(train, epoch):
+        carry = train_groups(net, objective, carry, part, inputs, key, rate)
+    state, totals = carry
+    seen = zero
+    for part in _parts(validation, 0):
+        seen = evaluate_groups(net, objective, seen, part, inputs, state.params)
+    return state, totals, seen
+
+
+def _parts(feed: Feed, epoch: int):
+    if feed.resident:
+        yield feed.groups(epoch)
+    else:
+        for group in feed.stream(epoch):
+            yield (group,)
+
+
+def zero_totals(num_labels: int) -> Totals:
+    """Nothing seen yet."""
+    none = np.zeros(num_labels, np.int32)
+    return Totals(np.float32(0), np.float32(0), none, none, none)
+
+
+@dataclasses.dataclass
+class Patience:
+    """The stopping rule: epochs in, learning rate out, until patience is lost twice.
+
+    From `min_epochs` on the best weights are kept. When the validation loss has not
+    reduced within the window, the learning rate and the window are halved and training
+    goes back to the best weights; when that happens twice in a row, it stops.
+    """
+
+    learning_rate: float
+    patience: int
+    min_epochs: int
+    best: float = math.inf
+    best_epoch: int = 0
+    waited: int = 0
+    lost: int = 0
+    stopped: bool = False
+
+    def update(self, epoch: int, loss: float) -> str:
+        """Takes the loss of an epoch (from 1); says "keep", "wait" or "restore"."""
+        if epoch < self.min_epochs:
+            return "wait"
+        if loss < self.best:
+            self.best, self.best_epoch = loss, epoch
+            self.waited = self.lost = 0
+            return "keep"
+        self.waited += 1
+        if self.waited < self.patience:
+            return "wait"
+        self.lost += 1
+        self.waited = 0
+        self.learning_rate /= 2
+        self.patience = max(1, self.patience // 2)
+        self.stopped = self.lost >= 2
+        return "restore"
+
+
+def learn(
+    net: Net,
+    objective: Objective,
+    params: Params,
+    feeds: tuple[Feed, Feed],
+    inputs: Inputs,
+    config: Config,
+    key: jax.Array,
+    on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+) -> Params:
+    """The best weights that training from `params` comes to.
+
+    `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
+    """
+    state = best = State(params, objective.optimizer.init(params))
+    rule = Patience(config.learning_rate, config.patience, config.min_epochs)
+    rule.min_epochs = min(rule.min_epochs, config.max_epochs)
+    for epoch in range(1, config.max_epochs + 1):
+        begun = time.perf_counter()
+        rate = rule.learning_rate
+        state, seen, held = run_epoch(
+            net, objective, state, feeds, inputs, key, epoch, rate
+        )
+        train, validation = seen.scores(), held.scores()
+        if not math.isfinite(train["loss"] + validation["loss"]):
+            raise ValueError(
+                f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
+                "Lower learning_rate, or scale the features."
+            )
+        action = rule.update(epoch, validation["loss"])
+        if action == "keep":
+            best = state
+        elif action == "restore":
+            state = best
+        record = {"epoch": epoch, "learning_rate": rate}
+        record |= {f"train_{name}": value for name, value in train.items()}
+        record |= {f"validation_{name}": value for name, value in validation.items()}
+        on_epoch(record | {"seconds": time.perf_counter() - begun})
+        if rule.stopped:
+            break
+    return best.params
