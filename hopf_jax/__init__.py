@@ -1,3 +1,3 @@
-"""Collective classification on graphs in JAX: HOPF and its kernels."""
+"""HOPF: higher order propagation for collective classification, in JAX."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,234 @@
+"""Scores of predictions, and comparisons of models over several datasets.
+
+All of it is NumPy on the host. Letters as elsewhere: N nodes, C labels.
+
+Two kinds of function live here. The first kind scores one prediction and returns
+fractions in [0, 1]. The second kind takes a table `{model: {dataset: score}}`, every
+model with the same datasets and higher scores better, and compares its rows as Demšar
+(2006), "Statistical comparisons of classifiers over multiple data sets", recommends and
+as the paper does. Its scores may be fractions or percent: what is computed from them
+depends on their order and ratios only.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy  # scipy.stats takes a second to import, and does so when it is first used
+from numpy.typing import ArrayLike
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+class Counts(NamedTuple):
+    """True positives, false positives and false negatives, by label: each [C]."""
+
+    tp: np.ndarray
+    fp: np.ndarray
+    fn: np.ndarray
+
+
+class Outcome(NamedTuple):
+    """A test's statistic, and the probability of one as extreme by chance alone."""
+
+    statistic: float
+    p_value: float
+
+
+def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
+    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels]."""
+    ids = np.asarray(classes)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"Want integers [N], got {ids.dtype} {list(ids.shape)}.")
+    outside = np.flatnonzero((ids < 0) | (ids >= num_labels))
+    if outside.size:
+        at = outside[0]
+        raise ValueError(
+            f"Class {ids[at]} of node {at} is not in [0, {num_labels}): "
+            "leave out nodes without a label."
+        )
+    matrix = np.zeros((ids.size, num_labels), np.int8)
+    matrix[np.arange(ids.size), ids] = 1
+    return matrix
+
+
+def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
+    """Counts by label from two 0/1 matrices [N, C]."""
+    true, predicted = np.asarray(true), np.asarray(predicted)
+    if true.ndim != 2 or true.shape != predicted.shape:
+        raise ValueError(
+            "Want two matrices [N, C] of one shape, got "
+            f"{list(true.shape)} and {list(predicted.shape)}: "
+            "make class ids a matrix with one_hot(classes, num_labels)."
+        )
+    for name, matrix in (("true", true), ("predicted", predicted)):
+        wrong = np.argwhere((matrix != 0) & (matrix != 1))
+        if wrong.size:
+            node, label = wrong[0]
+            raise ValueError(
+                f"{name}[{node}, {label}] is {matrix[node, label]}, not 0 or 1: "
+                "leave out unknown labels, and threshold probabilities."
+            )
+    true, predicted = true.astype(bool), predicted.astype(bool)
+    return Counts(
+        tp=(true & predicted).sum(axis=0),
+        fp=(~true & predicted).sum(axis=0),
+        fn=(true & ~predicted).sum(axis=0),
+    )
+
+
+def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, float]:
+    """Micro and macro F1 from counts by label [C].
+
+    F1 is 2 tp / (2 tp + fp + fn): micro of the sums over labels, macro the mean over
+    all C labels of each label's. 0/0, a label that is neither present nor predicted, is
+    0 and still counts in the mean, as in scikit-learn with `labels=range(C),
+    zero_division=0`. With one label a node, micro F1 is the accuracy.
+
+    Returns:
+      {"micro_f1": ..., "macro_f1": ...}, fractions in [0, 1].
+    """
+    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
+    tp, fp, fn = (np.asarray(counts, np.float64) for counts in (tp, fp, fn))
+    if not tp.ndim == 1 or not tp.shape == fp.shape == fn.shape:
+        raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
+    hits, total = 2 * tp, 2 * tp + fp + fn
+    by_label = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0)
+    return {
+        "micro_f1": float(hits.sum() / total.sum()) if total.any() else 0.0,
+        "macro_f1": float(by_label.mean()) if by_label.size else 0.0,
+    }
+
+
+def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+    """Micro and macro F1 of 0/1 matrices [N, C]; class ids go through `one_hot` first.
+
+    Returns:
+      As `f1_from_counts`.
+    """
+    return f1_from_counts(*label_counts(true, predicted))
+
+
+def shortfall(table: Table) -> dict[str, float]:
+    """Each model's mean over datasets of (best - score) / best, in percent.
+
+    `best` is the best score of any model of the table on that dataset, so a model's
+    shortfall depends on which others are in the table. Lower is better.
+    """
+    models, scores = _matrix(table)
+    best = scores.max(axis=0)  # [datasets]
+    if (best <= 0).any():
+        raise ValueError("A shortfall needs a score above 0 on every dataset.")
+    percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
+    return dict(zip(models, percent.tolist(), strict=True))
+
+
+def average_ranks(
+    table: Table, ties: Literal["average", "min", "max", "ordinal"] = "average"
+) -> dict[str, float]:
+    """Each model's mean over datasets of its rank; 1 is the best.
+
+    Args:
+      table: scores.
+      ties: what models of equal score get. Demšar's tests want "average" of the ranks
+        they share; "ordinal" ranks the model listed first before the other.
+    """
+    models, scores = _matrix(table)
+    ranks = scipy.stats.rankdata(-scores, method=ties, axis=0)
+    return dict(zip(models, ranks.mean(axis=1).tolist(), strict=True))
+
+
+def wins(table: Table) -> dict[str, int]:
+    """On how many datasets each model is the best; a tie is a win for each."""
+    models, scores = _matrix(table)
+    best = scores == scores.max(axis=0, keepdims=True)
+    return dict(zip(models, best.sum(axis=1).tolist(), strict=True))
+
+
+def friedman(table: Table) -> Outcome:
+    """Friedman's test of whether all models perform alike, corrected for ties.
+
+    Needs three models. The p-value is of the chi-squared approximation. If every model
+    has the same score on every dataset, nothing speaks against it: p is 1.
+    """
+    models, scores = _matrix(table)
+    if len(models) < 3:
+        raise ValueError(f"Friedman's test needs three models, got {list(models)}.")
+    if (scores == scores[:1]).all():
+        return Outcome(0.0, 1.0)
+    result = scipy.stats.friedmanchisquare(*scores)
+    return Outcome(float(result.statistic), float(result.pvalue))
+
+
+def wilcoxon(
+    table: Table,
+    model: str,
+    other: str,
+    *,
+    alternative: Literal["greater", "two-sided"] = "greater",
+    relative: bool = False,
+    method: Literal["auto", "exact", "asymptotic"] = "auto",
+) -> Outcome:
+    """Wilcoxon's signed-rank test of `model` against `other` over the datasets.
+
+    Args:
+      table: scores; other models in it do not matter.
+      alternative: "greater" if the claim is that `model` is better than `other`.
+      relative: rank (model - other) / other in place of model - other, so that datasets
+        of low scores weigh as much as those of high scores.
+      method: "auto" is exact for few datasets, "asymptotic" the normal approximation.
+
+    Datasets with equal scores are left out, as Wilcoxon did; if none is left, p is 1.
+
+    Returns:
+      The sum of the ranks that favour `model` (two-sided: the lesser of that and of
+      the sum against it), and the p-value.
+    """
+    _, scores = _matrix({model: table[model], other: table[other]})
+    gains = scores[0] - scores[-1]
+    if relative:
+        gains = gains / scores[-1]
+    gains = gains.round(9)  # 0.3 - 0.2 and 0.2 - 0.1 are a tie
+    if not gains.any():
+        return Outcome(0.0, 1.0)
+    result = scipy.stats.wilcoxon(gains, alternative=alternative, method=method)
+    return Outcome(float(result.statistic), float(result.pvalue))
+
+
+def critical_difference(
+    num_models: int, num_datasets: int, alpha: float = 0.05
+) -> float:
+    """Nemenyi's critical difference of average ranks (Demšar 2006).
+
+    CD = q sqrt(k (k + 1) / (6 n)) for k models and n datasets, q the studentized
+    range's quantile divided by sqrt(2). Two models of a table whose average ranks (ties
+    averaged) differ by less are not told apart at level `alpha`.
+    """
+    if num_models < 2 or num_datasets < 1:
+        raise ValueError(
+            f"Want two models and a dataset, got {num_models} and {num_datasets}."
+        )
+    quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
+    scale = num_models * (num_models + 1) / (6 * num_datasets)
+    return float(quantile / np.sqrt(2) * np.sqrt(scale))
+
+
+def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
+    """The models' names, and the scores as [models, datasets]."""
+    if not table:
+        raise ValueError("The table has no models.")
+    datasets = list(next(iter(table.values())))
+    if not datasets:
+        raise ValueError("The table has no datasets.")
+    for model, row in table.items():
+        differing = set(row) ^ set(datasets)
+        if differing:
+            raise ValueError(
+                f"{model!r} differs from the first model in its datasets "
+                f"({', '.join(sorted(differing))}): leave those out of every model."
+            )
+        for dataset, score in row.items():
+            if not np.isfinite(score):
+                raise ValueError(f"The score of {model!r} on {dataset!r} is {score}.")
+    scores = [[row[dataset] for dataset in datasets] for row in table.values()]
+    return tuple(table), np.array(scores, np.float64)
