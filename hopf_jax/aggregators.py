@@ -104,7 +104,9 @@ def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
     def step(state, t, active):
         memory, output = state
         at = jnp.take(senders, start[:active] + t, mode="clip")
-        gates = jnp.take(inputs, at, axis=0, mode="clip") + output @ weights["recurrent"]
+        gates = (
+            jnp.take(inputs, at, axis=0, mode="clip") + output @ weights["recurrent"]
+        )
         into, forget, out, new = jnp.split(gates, 4, axis=1)
         # The forget gate starts open: the usual constant, and no bias to learn.
         kept = jax.nn.sigmoid(forget + 1) * memory
@@ -143,9 +145,7 @@ def lstm(max_neighbors: int = 128) -> Aggregate:
     """GraphSAGE's LSTM over at most `max_neighbors` neighbours in random order."""
 
     def apply(graph, x, num_receivers, weights, key):
-        return _lstm(
-            graph, x, num_receivers, weights, key, max_neighbors=max_neighbors
-        )
+        return _lstm(graph, x, num_receivers, weights, key, max_neighbors=max_neighbors)
 
     def shapes(width: int, hidden: int) -> Shapes:
         return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}

@@ -222,7 +222,9 @@ class Layout:
         most = [int(n) for n in sizes.max(axis=0)]
         most[num_hops] += 1  # A padded node, for padded edges to end at.
         most = [round_up(n) for n in most]
-        return cls(tuple(most[: num_hops + 1]), tuple(most[num_hops + 1 : -1]), most[-1])
+        return cls(
+            tuple(most[: num_hops + 1]), tuple(most[num_hops + 1 : -1]), most[-1]
+        )
 
     def holds(self, size: Sequence[int]) -> bool:
         """A subgraph of this size (nodes, edges, values) fits, with a node to spare."""

@@ -66,7 +66,9 @@ def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[np.ndarray, ..
         )
     _first(
         np.diff(indptr) < 0,
-        lambda i: f"indptr falls at {i}: {indptr[i]} to {indptr[i + 1]}. Sort the rows.",
+        lambda i: (
+            f"indptr falls at {i}: {indptr[i]} to {indptr[i + 1]}. Sort the rows."
+        ),
     )
     if indptr[0] != 0 or indptr[-1] != indices.size:
         raise ValueError(
@@ -259,7 +261,9 @@ def _from_ids(
     else:
         if array.dtype.kind not in "fiub":
             raise ValueError(f"labels has dtype {array.dtype}; give ids or names.")
-        known = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.size, bool)
+        known = (
+            ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.size, bool)
+        )
         ids = np.where(known, array, -1)
         _first(
             (ids != np.floor(ids)) | (ids < -1) | (ids > 1e6),

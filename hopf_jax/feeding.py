@@ -80,7 +80,10 @@ class Feed:
         """All batches of an epoch at once, where they are resident."""
         return tuple(
             Group(
-                batches, members, self._order(epoch, g, len(members)), np.int32(len(members))
+                batches,
+                members,
+                self._order(epoch, g, len(members)),
+                np.int32(len(members)),
             )
             for g, (batches, members) in enumerate(self._kept)
         )

@@ -117,7 +117,9 @@ def _check(graph: Graph, config: Config, seed: int) -> None:
             "example with Graph.from_networkx or Graph.from_scipy."
         )
     if not isinstance(config, Config):
-        raise ValueError(f"config is a {type(config).__name__}; give a hopf_jax.Config.")
+        raise ValueError(
+            f"config is a {type(config).__name__}; give a hopf_jax.Config."
+        )
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}; give a whole number from 0, below 2**32.")
     for name in ("train", "validation"):
@@ -160,9 +162,7 @@ def _feeds(graph: Graph, row: Row, config: Config, seed: int) -> tuple[Feed, Fee
     )
 
 
-def _start(
-    net: Net, key: jax.Array, last: Params | None, warm_start: bool
-) -> Params:
+def _start(net: Net, key: jax.Array, last: Params | None, warm_start: bool) -> Params:
     """Fresh weights; or the last iteration's, with a fresh output layer."""
     fresh = net.init(key, method="declare")["params"]
     if last is None or not warm_start:

@@ -81,9 +81,7 @@ class WholeGraph:
         layout = Layout.over(np.array([(*subgraph.size, 0)]), 1)
         if self.single:
             layout = Layout(subgraph.node_counts, subgraph.edge_counts)
-        batch = pad(
-            self.graph, subgraph, layout, features="resident", transposed=False
-        )
+        batch = pad(self.graph, subgraph, layout, features="resident", transposed=False)
         return Chunk(int(start), int(stop), subgraph.nodes, jax.device_put(batch))
 
     def _features(self, chunk: Chunk, nodes: np.ndarray | None) -> Any:

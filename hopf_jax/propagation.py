@@ -58,7 +58,9 @@ def propagate(
       [R, H], or [R, 2H] for a row that concatenates. Rows of real nodes do not depend
       on the padding.
     """
-    degree = graph.nodes["degree"][:num_receivers]  # In the whole graph, not in this one.
+    degree = graph.nodes["degree"][
+        :num_receivers
+    ]  # In the whole graph, not in this one.
     parts = []
     if row.psi:
         read = _read(signals, row.psi)
@@ -88,9 +90,7 @@ def propagate(
     )
 
 
-def _read(
-    signals: Signals, names: tuple[Signal, ...]
-) -> jax.Array | SparseMatrix:
+def _read(signals: Signals, names: tuple[Signal, ...]) -> jax.Array | SparseMatrix:
     """The named signals side by side, [S, *]."""
     read = [getattr(signals, name) for name in names]
     return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)

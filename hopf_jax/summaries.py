@@ -56,7 +56,5 @@ def replay(
         logits, hidden = predict_logits(net, params, whole, summary)
         predicted = probabilities(logits, multilabel)
         if summary is not None:
-            summary = next_summary(
-                graph, config, iteration, summary, predicted, hidden
-            )
+            summary = next_summary(graph, config, iteration, summary, predicted, hidden)
     return predicted

@@ -135,7 +135,9 @@ def predicted_labels(logits: jax.Array, multilabel: bool) -> jax.Array:
     return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
 
 
-def _over(group: Group, carry: Any, step: Callable[[Any, Batch, jax.Array], Any]) -> Any:
+def _over(
+    group: Group, carry: Any, step: Callable[[Any, Batch, jax.Array], Any]
+) -> Any:
     """`step` over the batches of a group. The trip count is data, so that XLA makes
     one loop of it whether there is one batch or all, and the numbers are the same."""
 
@@ -211,9 +213,7 @@ def run_epoch(
     key, rate = jax.random.fold_in(key, epoch), np.float32(learning_rate)
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
-        return resident_epoch(
-            net, objective, state, *groups, inputs, key, rate, zero
-        )
+        return resident_epoch(net, objective, state, *groups, inputs, key, rate, zero)
     carry = (state, zero)
     for part in _parts(train, epoch):
         carry = train_groups(net, objective, carry, part, inputs, key, rate)
