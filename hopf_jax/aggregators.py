@@ -5,6 +5,7 @@ padding edges have receiver R or more, and `globals` holds the CSR rows of the h
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -118,7 +119,7 @@ def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
             jnp.where(alive, new_output, output),
         )
 
-    state = (jnp.zeros((num_receivers, hidden), x.dtype),) * 2
+    state: tuple = (jnp.zeros((num_receivers, hidden), x.dtype),) * 2
     longest = min(max_neighbors, num_edges)
     begin = 0
     while begin < longest:
@@ -171,5 +172,5 @@ def lstm_states(num_receivers: int, num_edges: int, max_neighbors: int = 128) ->
     ends = [min(p, longest) for p in phases]
     return num_receivers + sum(
         (end - begin) * min(num_receivers, num_edges // (begin + 1))
-        for begin, end in zip(ends, ends[1:], strict=False)
+        for begin, end in itertools.pairwise(ends)
     )

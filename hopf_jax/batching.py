@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import Graph
-from hopf_jax.sparse import Rows, SparseMatrix, Transpose
+from hopf_jax.sparse import Array, Matrix, Rows, SparseMatrix, Transpose
 
 
 class Batch(NamedTuple):
@@ -28,9 +28,9 @@ class Batch(NamedTuple):
 
     graph: jraph.GraphsTuple
     hops: tuple["Hop", ...]  # hops[m]: into the nodes within m hops of the roots
-    features: SparseMatrix | jax.Array | None  # None: gathered from the whole graph's
-    labels: jax.Array  # [R, C]
-    mask: jax.Array  # [R], 1 for a real root
+    features: Matrix  # None: gathered from the whole graph's
+    labels: Array  # [R, C]
+    mask: Array  # [R], 1 for a real root
 
     def hop_graph(self, away: int) -> tuple[jraph.GraphsTuple, int]:
         """Edges into the nodes within `away` hops of the roots, and R, their number."""
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
 class Hop(NamedTuple):
     """CSR rows of the edges into the nodes within some hops; a prefix of all edges."""
 
-    indptr: jax.Array  # [R + 1]
+    indptr: Array  # [R + 1]
     transpose: Transpose | None  # what the gradient needs
 
 
@@ -127,12 +127,11 @@ class Neighborhoods:
         found = np.concatenate(nodes)
         local = place[np.concatenate(senders)] if senders else np.zeros(0, np.int32)
         place[found] = -1
-        degrees = np.concatenate([np.zeros(1, np.int64), *degrees])
         return Subgraph(
             nodes=found,
             node_counts=tuple(counts),
             edge_counts=tuple(edge_counts),
-            indptr=np.cumsum(degrees),
+            indptr=np.cumsum(np.concatenate([np.zeros(1, np.int64), *degrees])),
             senders=local,
             weights=np.concatenate(weights) if weights else None,
         )
@@ -200,7 +199,7 @@ def thin(graph: Graph, fraction: float, seed: int) -> Graph:
 
 
 def shuffle_neighbors(graph: Graph, seed: int) -> Graph:
-    """The graph with each node's neighbours in random order, for those that read one."""
+    """The graph with each node's neighbours in random order, for rows that read one."""
     rng = np.random.default_rng(seed)
     run = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     order = np.lexsort((rng.random(graph.num_edges), run))
@@ -297,7 +296,7 @@ def pad(
 
 def node_features(
     graph: Graph, nodes: np.ndarray, layout: Layout, how: str, transposed: bool
-) -> SparseMatrix | np.ndarray | None:
+) -> Matrix:
     """Features of these nodes, padded with rows of zeros."""
     if how == "resident":
         return None
@@ -315,6 +314,14 @@ def node_features(
     if transposed:
         transpose = _transpose(indptr, indices, rows.nnz, graph.num_features)
     return SparseMatrix(Rows(indptr, indices, transpose), values)
+
+
+def num_values(graph: Graph, nodes: np.ndarray) -> int:
+    """Non-zeros in the sparse features of these nodes; 0 where features are dense."""
+    if isinstance(graph.features, np.ndarray):
+        return 0
+    indptr = graph.features.indptr
+    return int((indptr[nodes + 1] - indptr[nodes]).sum())
 
 
 def degree_of(graph: Graph, nodes: np.ndarray) -> np.ndarray:

@@ -10,8 +10,17 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad, stack
+from hopf_jax.batching import (
+    Batch,
+    Layout,
+    Neighborhoods,
+    Subgraph,
+    num_values,
+    pad,
+    stack,
+)
 from hopf_jax.graph import Graph
+from hopf_jax.sparse import Array
 
 _MOST_GROUPS = 3
 _WASTE = 0.15  # Padding that is worth another compilation.
@@ -21,9 +30,9 @@ class Group(NamedTuple):
     """Batches of one layout, stacked, and the order to take them in."""
 
     batches: Batch  # every leaf with a leading axis [B]
-    numbers: jax.Array  # [B], which batch of the epoch each is: its random stream
-    order: jax.Array  # [B]
-    count: jax.Array  # B, as an array: one program whatever the number of batches
+    numbers: Array  # [B], which batch of the epoch each is: its random stream
+    order: Array  # [B]
+    trips: Array  # B, as an array: one program whatever the number of batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +92,7 @@ class Feed:
                 batches,
                 members,
                 self._order(epoch, g, len(members)),
-                np.int32(len(members)),
+                _scalar(len(members)),
             )
             for g, (batches, members) in enumerate(self._kept)
         )
@@ -103,7 +112,7 @@ class Feed:
                 batch = stack([self._padded(number, epoch, layout)])
                 at = np.array([number], np.int32)
                 first = np.zeros(1, np.int32)
-                yield Group(jax.device_put(batch), at, first, np.int32(1))
+                yield Group(jax.device_put(batch), at, first, _scalar(1))
 
         return prefetch(prepare())
 
@@ -121,11 +130,7 @@ class Feed:
         return self._hoods.subgraph(self.roots[number], (self.seed, 2, epoch, number))
 
     def _size(self, subgraph: Subgraph) -> tuple[int, ...]:
-        values = 0
-        if self.features == "sparse":
-            indptr = self.graph.features.indptr
-            values = int((indptr[subgraph.nodes + 1] - indptr[subgraph.nodes]).sum())
-        return (*subgraph.size, values)
+        return (*subgraph.size, num_values(self.graph, subgraph.nodes))
 
     def _padded(self, number: int, epoch: int, layout: Layout) -> Batch:
         subgraph = self._subgraph(number, epoch)
@@ -151,6 +156,10 @@ class Feed:
         if self.features == "dense":
             words += layout.nodes[-1] * self.graph.num_features
         return 4 * (words + (4 if self.how.transposed else 2) * layout.values)
+
+
+def _scalar(count: int) -> np.ndarray:
+    return np.array(count, np.int32)
 
 
 def deal(roots: np.ndarray, batch_size: int, seed: int | None) -> list[np.ndarray]:

@@ -61,7 +61,7 @@ def fit(
     weights: list[dict[str, np.ndarray]] = []
     history: list[dict[str, Any]] = []
     iterations: list[dict[str, Any]] = []
-    best, best_probabilities, params = 0, None, None
+    best, best_probabilities, params = 0, np.zeros(0), None
     with _bar(progress) as bar:
         for t in range(1, (config.num_iterations if row.iterative else 1) + 1):
             begun = time.perf_counter()
@@ -82,7 +82,7 @@ def fit(
             weights.append(jax.device_get(params))
             logits, hidden = predict_logits(net, params, whole, summary)
             predicted = probabilities(logits, graph.multilabel)
-            record = {"iteration": t, "epochs": len(history) - before}
+            record: dict[str, Any] = {"iteration": t, "epochs": len(history) - before}
             record |= {"scores": score(graph, predicted)}
             iterations.append(record | {"seconds": time.perf_counter() - begun})
             if best == 0 or _merit(iterations[-1]) >= _merit(iterations[best - 1]):

@@ -105,7 +105,7 @@ class Graph:
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
         """The same graph with these nodes (masks or ids) to learn from and score on."""
-        masks = {
+        masks: dict[str, Any] = {
             name: checks.check_nodes(nodes, self.num_nodes, name)
             for name, nodes in zip(SPLITS, (train, validation, test), strict=True)
         }

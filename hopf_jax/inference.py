@@ -13,6 +13,7 @@ from hopf_jax.batching import (
     Layout,
     Neighborhoods,
     node_features,
+    num_values,
     pad,
     round_up,
 )
@@ -89,12 +90,9 @@ class WholeGraph:
         if nodes is None:
             nodes = chunk.nodes[: chunk.stop - chunk.start]
             count = chunk.batch.labels.shape[0]
-        how, values = "dense", 0
-        if sp.issparse(self.graph.features):
-            indptr = self.graph.features.indptr
-            how, values = "sparse", int((indptr[nodes + 1] - indptr[nodes]).sum())
-            values = values if self.single else round_up(values)
-        layout = Layout((count,), (), values)
+        how = "sparse" if sp.issparse(self.graph.features) else "dense"
+        values = num_values(self.graph, nodes)
+        layout = Layout((count,), (), values if self.single else round_up(values))
         return jax.device_put(node_features(self.graph, nodes, layout, how, False))
 
 
@@ -149,7 +147,7 @@ def predict_logits(
         )
 
     layers = net.row.num_layers(net.sizes.num_hops)
-    h0 = None
+    h0: Any = None
     if net.row.learned_input or not layers:
         h0 = _collect((c, embed(c, senders=False)) for c in whole.chunks())
     h = h0

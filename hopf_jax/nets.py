@@ -1,7 +1,7 @@
 """The only file that knows flax: declares the weights of a row, calls `propagate`."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ import jraph
 from hopf_jax.batching import Batch
 from hopf_jax.models import Row
 from hopf_jax.propagation import HopWeights, Signals, propagate
-from hopf_jax.sparse import SparseMatrix, matmul, to_dense
+from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
 
@@ -92,9 +92,7 @@ class Net(nn.Module):
     def declare(self) -> None:
         """Nothing but the weights: what `init` needs to draw them."""
 
-    def embed(
-        self, x: jax.Array | SparseMatrix, key: jax.Array | None = None
-    ) -> jax.Array | SparseMatrix:
+    def embed(self, x: Matrix, key: jax.Array | None = None) -> Matrix:
         """h_0 [N, H] of features [N, F]; the features themselves for some rows."""
         if not self.row.learned_input:
             # Where no weight matrix meets X alone, its zeros have to be written out.
@@ -139,7 +137,7 @@ class Net(nn.Module):
     def __call__(
         self,
         batch: Batch,
-        x: jax.Array | SparseMatrix,
+        x: Matrix,
         summary: jax.Array | None,
         key: jax.Array | None = None,
     ) -> jax.Array:
@@ -171,14 +169,14 @@ class Net(nn.Module):
         return self.readout(h, keys[-1])
 
 
-def first_rows(signal: Any, count: int) -> Any:
+def first_rows(signal: Matrix, count: int) -> Matrix:
     """The first rows of a dense signal; sparse features are cut after the product."""
     if signal is None or isinstance(signal, SparseMatrix):
         return signal
     return signal[:count]
 
 
-def drop(key: jax.Array | None, x: Any, rate: float) -> Any:
+def drop(key: jax.Array | None, x: Matrix, rate: float) -> Matrix:
     """Dropout with 8 random bits an entry; of a sparse matrix, its non-zeros."""
     if key is None or rate == 0 or x is None:
         return x

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import jraph
 
 from hopf_jax.models import Row, Signal
-from hopf_jax.sparse import SparseMatrix, matmul
+from hopf_jax.sparse import Matrix, SparseMatrix, matmul
 
 # A sparse product moves an entry in the time a matrix product does so many of its
 # multiplications (CPU, `experiments/benchmark.py`); only the order of magnitude counts.
@@ -21,9 +21,9 @@ _SPARSE_COST = 40
 class Signals(NamedTuple):
     """What a node can read, each [S, *]; padding rows hold any finite value."""
 
-    h0: jax.Array | SparseMatrix  # the embedding, or X itself
-    h: jax.Array | SparseMatrix  # the last hop
-    y: jax.Array | None  # the label summary, or None where the row reads none
+    h0: Matrix  # the embedding, or X itself
+    h: Matrix  # the last hop
+    y: Matrix  # the label summary, or None where the row reads none
 
 
 class HopWeights(NamedTuple):
@@ -90,20 +90,18 @@ def propagate(
     )
 
 
-def _read(signals: Signals, names: tuple[Signal, ...]) -> jax.Array | SparseMatrix:
+def _read(signals: Signals, names: tuple[Signal, ...]) -> Matrix:
     """The named signals side by side, [S, *]."""
     read = [getattr(signals, name) for name in names]
     return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)
 
 
-def _head(
-    read: jax.Array | SparseMatrix, num_receivers: int
-) -> jax.Array | SparseMatrix:
+def _head(read: Matrix, num_receivers: int) -> Matrix:
     return read if isinstance(read, SparseMatrix) else read[:num_receivers]
 
 
 def _multiply_first(
-    read: jax.Array | SparseMatrix,
+    read: Matrix,
     weights: jax.Array | None,
     num_receivers: int,
     num_edges: int,

@@ -59,7 +59,7 @@ class Result:
 
     def __repr__(self) -> str:
         sets = ", ".join(
-            f"{name} micro-F1 {100 * s['micro_f1']:.1f} macro-F1 {100 * s['macro_f1']:.1f}"
+            f"{name} F1 {100 * s['micro_f1']:.1f} micro {100 * s['macro_f1']:.1f} macro"
             for name, s in self.scores.items()
         )
         return (
@@ -123,7 +123,7 @@ class Result:
             "iterations": drop(self.iterations),
         }
         text = json.dumps(meta, sort_keys=True).encode()
-        arrays = {"meta": np.frombuffer(text, np.uint8)}
+        arrays: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8)}
         arrays["probabilities"] = self.probabilities
         for t, params in enumerate(self.weights, start=1):
             for name in sorted(params):
@@ -187,7 +187,7 @@ def make_net(row: Row, config: Config, sizes: Sizes) -> Net:
 
 
 def readable(graph: Graph, row: Row, config: Config, seed: int) -> Graph:
-    """The graph as this row reads it: thinned, and in random order where order counts."""
+    """The graph as this row reads it: thinned, shuffled where order counts."""
     if config.neighbor_fraction < 1:
         graph = thin(graph, config.neighbor_fraction, seed)
     return shuffle_neighbors(graph, seed) if row.aggregate.ordered else graph

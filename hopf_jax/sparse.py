@@ -3,11 +3,17 @@
 Everything sparse here is such a product: `F(A) h`, and `X W` of a bag of words.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import sparse as jax_sparse
+
+# On the host until a batch is put on the device.
+Array = jax.Array | np.ndarray
+# Array | SparseMatrix: mypy cannot follow which of the two a row's signal is.
+Matrix = Any
 
 
 class Rows(NamedTuple):
@@ -18,24 +24,24 @@ class Rows(NamedTuple):
     it (`None`) the matrix can be multiplied by, but not differentiated through.
     """
 
-    indptr: jax.Array  # [P + 1]
-    indices: jax.Array  # [E], the column of each entry
+    indptr: Array  # [P + 1]
+    indices: Array  # [E], the column of each entry
     transpose: "Transpose | None" = None
 
 
 class Transpose(NamedTuple):
     """The same matrix column by column."""
 
-    indptr: jax.Array  # [S + 1]
-    indices: jax.Array  # [E], the row of each entry
-    order: jax.Array  # [E], where the entry stands in `Rows`
+    indptr: Array  # [S + 1]
+    indices: Array  # [E], the row of each entry
+    order: Array  # [E], where the entry stands in `Rows`
 
 
 class SparseMatrix(NamedTuple):
     """A sparse matrix with its values; stands for features [N, F]."""
 
     rows: Rows
-    values: jax.Array  # [E]
+    values: Array  # [E]
 
     @property
     def num_rows(self) -> int:
@@ -72,7 +78,7 @@ def _backward(saved, cotangent):
 spmm.defvjp(_forward, _backward)
 
 
-def row_of_entry(indptr: jax.Array, num_entries: int) -> jax.Array:
+def row_of_entry(indptr: Array, num_entries: int) -> jax.Array:
     """The row of each entry, [E]; padding entries get P, which is no row."""
     steps = jnp.zeros(num_entries + 1, indptr.dtype).at[indptr[1:]].add(1)
     return jnp.cumsum(steps[:-1])
@@ -102,9 +108,7 @@ def segment_product(indptr, indices, values, dense):
     )
 
 
-def matmul(
-    left: jax.Array | SparseMatrix, weights: jax.Array | None
-) -> jax.Array | SparseMatrix:
+def matmul(left: Matrix, weights: jax.Array | None) -> Matrix:
     """`left @ weights` for a dense or sparse left side; no weights is the identity."""
     if weights is None:
         return left
@@ -113,7 +117,7 @@ def matmul(
     return left @ weights
 
 
-def to_dense(matrix: jax.Array | SparseMatrix, num_columns: int) -> jax.Array:
+def to_dense(matrix: Matrix, num_columns: int) -> jax.Array:
     """The matrix [N, F] with its zeros written out."""
     if not isinstance(matrix, SparseMatrix):
         return matrix

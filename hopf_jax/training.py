@@ -17,6 +17,7 @@ from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, Group
 from hopf_jax.metrics import f1_from_counts
 from hopf_jax.nets import Net
+from hopf_jax.sparse import Array, Matrix
 
 Params = dict[str, jax.Array]
 
@@ -38,19 +39,19 @@ class Objective:
 class Inputs(NamedTuple):
     """What all batches of an iteration share."""
 
-    features: jax.Array | None  # [all nodes, F], or None where batches bring theirs
-    summary: jax.Array | None  # [all nodes, C]
-    label_weights: jax.Array  # [C], the omega of Eq. WCE
+    features: Matrix  # [all nodes, F], or None where batches bring theirs
+    summary: Array | None  # [all nodes, C]
+    label_weights: Array  # [C], the omega of Eq. WCE
 
 
 class Totals(NamedTuple):
     """Sums over the roots seen so far."""
 
-    loss: jax.Array
-    roots: jax.Array
-    true_positive: jax.Array  # [C]
-    false_positive: jax.Array  # [C]
-    false_negative: jax.Array  # [C]
+    loss: Array
+    roots: Array
+    true_positive: Array  # [C]
+    false_positive: Array  # [C]
+    false_negative: Array  # [C]
 
     def scores(self) -> dict[str, float]:
         """Mean loss and F1 scores on the host."""
@@ -79,7 +80,7 @@ def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
 
 
 def cross_entropy(
-    logits: jax.Array, labels: jax.Array, weights: jax.Array, multilabel: bool
+    logits: Array, labels: Array, weights: Array, multilabel: bool
 ) -> jax.Array:
     """Weighted cross entropy of each root, [R]: the sum over labels of omega CE."""
     if multilabel:
@@ -89,7 +90,7 @@ def cross_entropy(
     return each @ weights
 
 
-def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Any, jax.Array | None]:
+def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix]:
     """Features and label summaries of a batch's nodes."""
     ids = batch.graph.nodes["id"]
     x = inputs.features[ids] if batch.features is None else batch.features
@@ -106,7 +107,7 @@ def batch_loss(
 ) -> tuple[jax.Array, Totals]:
     """Loss of a batch, mean over its real roots, plus L2; and its totals."""
     x, summary = node_inputs(batch, inputs)
-    logits = net.apply({"params": params}, batch, x, summary, key)
+    logits: Any = net.apply({"params": params}, batch, x, summary, key)
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )
@@ -146,7 +147,7 @@ def _over(
         batch = jax.tree.map(lambda leaf: leaf[at], group.batches)
         return step(carry, batch, group.numbers[at])
 
-    return jax.lax.fori_loop(0, group.count, body, carry)
+    return jax.lax.fori_loop(0, group.trips, body, carry)
 
 
 def _train(net, objective, carry, groups, inputs, key, learning_rate):
@@ -235,7 +236,8 @@ def _parts(feed: Feed, epoch: int):
 def zero_totals(num_labels: int) -> Totals:
     """Nothing seen yet."""
     none = np.zeros(num_labels, np.int32)
-    return Totals(np.float32(0), np.float32(0), none, none, none)
+    nil = np.zeros((), np.float32)
+    return Totals(nil, nil, none, none, none)
 
 
 @dataclasses.dataclass
