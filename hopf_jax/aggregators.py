@@ -5,6 +5,7 @@ padding edges have receiver R or more, and `globals` holds the CSR rows of the h
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -101,7 +102,8 @@ def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
     order = jnp.argsort(-length)  # Most neighbours first.
     start, length = rows.indptr[:-1][order], length[order]
 
-    @jax.checkpoint  # Keep the states of a step, not its gates.
+    # Keep the states of a step, not its gates.
+    @functools.partial(jax.checkpoint, static_argnums=2)
     def step(state, t, active):
         memory, output = state
         at = jnp.take(senders, start[:active] + t, mode="clip")
