@@ -182,7 +182,7 @@ def drop(key: jax.Array | None, x: Matrix, rate: float) -> Matrix:
         return x
     if isinstance(x, SparseMatrix):
         return x._replace(values=drop(key, x.values, rate))
-    threshold = round(rate * 256)
+    threshold = min(round(rate * 256), 255)  # Something stays, however high the rate.
     words = jax.random.bits(key, (-(-x.size // 4),))
     bits = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)[: x.size]
     keep = bits.reshape(x.shape) >= threshold

@@ -103,11 +103,17 @@ def batch_of(graph, roots, row, *, layout=SMALL, num_hops=NUM_HOPS, transposed=T
     return pad(graph, subgraph, layout, features=how, transposed=transposed)
 
 
-def spread(graph, batch, summary):
+def spread(batch, summary):
     """The label summaries of a batch's nodes."""
     return None if summary is None else summary[batch.graph.nodes["id"]]
 
 
-@functools.partial(jax.jit, static_argnums=0)
+# Compiled for these tests only: quickly, rather than to be quick.
+quick_jit = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
+)
+
+
+@functools.partial(quick_jit, static_argnums=0)
 def logits_of(net, params, batch, x, summary):
     return net.apply({"params": params}, batch, x, summary)

@@ -296,66 +296,69 @@ def changed(value, *place):
 
 
 BAD = {
-    "sender": (dict(senders=[0, 1, 9, 4]), r"senders\[2\] is 9"),
-    "negative-sender": (dict(senders=[0, -1, 1, 4]), r"senders\[1\] is -1"),
-    "receiver": (dict(receivers=[0, 1, 1, 5]), r"receivers\[3\] is 5"),
-    "float-ends": (dict(senders=[0.5, 1, 1, 4]), "senders must be a list of whole"),
-    "lengths": (dict(senders=[0, 1]), "differ in length: 2 and 4"),
-    "nan": (dict(features=changed(np.nan, 3, 1)), r"features\[3, 1\] is nan"),
-    "inf": (dict(features=changed(np.inf, 2, 0)), r"features\[2, 0\] is inf"),
+    "sender": ({"senders": [0, 1, 9, 4]}, r"senders\[2\] is 9"),
+    "negative-sender": ({"senders": [0, -1, 1, 4]}, r"senders\[1\] is -1"),
+    "receiver": ({"receivers": [0, 1, 1, 5]}, r"receivers\[3\] is 5"),
+    "float-ends": ({"senders": [0.5, 1, 1, 4]}, "senders must be a list of whole"),
+    "lengths": ({"senders": [0, 1]}, "differ in length: 2 and 4"),
+    "nan": ({"features": changed(np.nan, 3, 1)}, r"features\[3, 1\] is nan"),
+    "inf": ({"features": changed(np.inf, 2, 0)}, r"features\[2, 0\] is inf"),
     "beyond-float32": (
-        dict(features=X.astype(float) + 1e300 * (X == 4)),
+        {"features": X.astype(float) + 1e300 * (X == 4)},
         r"features\[1, 1\] is inf",
     ),
     "sparse-nan": (
-        dict(features=sp.csr_array(changed(np.nan, 4, 2))),
+        {"features": sp.csr_array(changed(np.nan, 4, 2))},
         r"features\[4, 2\] is nan",
     ),
     "sparse-beyond-float32": (
-        dict(features=sp.csr_array(X.astype(float) + 1e300 * (X == 4))),
+        {"features": sp.csr_array(X.astype(float) + 1e300 * (X == 4))},
         r"features\[1, 1\] is inf",
     ),
-    "flat-features": (dict(features=X[:, 0]), r"shape \(5,\); it must be \[nodes"),
-    "text-features": (dict(features=np.full((N, 2), "a")), "features has dtype"),
-    "no-features": (dict(features=None), "features is None"),
-    "weights-length": (dict(weights=[1, 2]), "there are 4 edges"),
-    "negative-weight": (dict(weights=[1, 2, -3, 4]), r"weights\[2\] is -3"),
-    "nan-weight": (dict(weights=[1, np.nan, 3, 4]), r"weights\[1\] is nan"),
-    "text-weight": (dict(weights=list("abcd")), "weights must be numbers"),
-    "labels-length": (dict(labels=[0, 1]), "labels has 2 rows, but there are 5"),
-    "labels-shape": (dict(labels=np.zeros((N, 1, 1))), r"shape \(5, 1, 1\)"),
-    "labels-half": (dict(labels=[0, 1, 0.5, 0, 1]), r"labels\[2\] is 0.5"),
-    "labels-minus-two": (dict(labels=[0, 1, 1, -2, 1]), r"labels\[3\] is -2"),
-    "labels-huge": (dict(labels=[0, 10**9, 1, 0, 1]), r"labels\[1\] is 1000000000"),
+    "flat-features": ({"features": X[:, 0]}, r"shape \(5,\); it must be \[nodes"),
+    "text-features": ({"features": np.full((N, 2), "a")}, "features has dtype"),
+    "no-features": ({"features": None}, "features is None"),
+    "weights-length": ({"weights": [1, 2]}, "there are 4 edges"),
+    "negative-weight": ({"weights": [1, 2, -3, 4]}, r"weights\[2\] is -3"),
+    "nan-weight": ({"weights": [1, np.nan, 3, 4]}, r"weights\[1\] is nan"),
+    "text-weight": ({"weights": list("abcd")}, "weights must be numbers"),
+    "labels-length": ({"labels": [0, 1]}, "labels has 2 rows, but there are 5"),
+    "labels-shape": ({"labels": np.zeros((N, 1, 1))}, r"shape \(5, 1, 1\)"),
+    "labels-half": ({"labels": [0, 1, 0.5, 0, 1]}, r"labels\[2\] is 0.5"),
+    "labels-minus-two": ({"labels": [0, 1, 1, -2, 1]}, r"labels\[3\] is -2"),
+    "labels-huge": ({"labels": [0, 10**9, 1, 0, 1]}, r"labels\[1\] is 1000000000"),
     "labels-matrix": (
-        dict(labels=[[0, 1], [1, 0], [0, 2], [1, 0], [1, 0]]),
+        {"labels": [[0, 1], [1, 0], [0, 2], [1, 0], [1, 0]]},
         r"labels\[2\] is \[0 2\]",
     ),
     "two-labels": (
-        dict(labels=[[0, 1], [1, 1], [0, 1], [1, 0], [1, 0]], multilabel=False),
+        {"labels": [[0, 1], [1, 1], [0, 1], [1, 0], [1, 0]], "multilabel": False},
         r"labels\[1\] has 2 labels, but multilabel=False",
     ),
-    "multilabel-ids": (dict(multilabel=True), "needs labels as a matrix"),
-    "names": (dict(label_names=["a"]), "label_names has 1 names, but there are 3"),
+    "multilabel-ids": ({"multilabel": True}, "needs labels as a matrix"),
+    "names": ({"label_names": ["a"]}, "label_names has 1 names, but there are 3"),
     "unlisted": (
-        dict(labels=list("aabaz"), label_names=["a", "b"]),
+        {"labels": list("aabaz"), "label_names": ["a", "b"]},
         r"labels\[4\] is 'z'",
     ),
-    "train-range": (dict(train=[0, 7]), r"train\[1\] is 7"),
-    "test-range": (dict(test=[-1]), r"test\[0\] is -1"),
-    "mask-length": (dict(train=[True, False]), r"mask of shape \(2,\)"),
-    "train-and-test": (dict(train=[0, 2], test=[2]), "node 2 is in both train and tes"),
+    "train-range": ({"train": [0, 7]}, r"train\[1\] is 7"),
+    "test-range": ({"test": [-1]}, r"test\[0\] is -1"),
+    "mask-length": ({"train": [True, False]}, r"mask of shape \(2,\)"),
+    "train-and-test": (
+        {"train": [0, 2], "test": [2]},
+        "node 2 is in both train and tes",
+    ),
     "train-and-validation": (
-        dict(train=[0, 1], validation=[1, 2]),
+        {"train": [0, 1], "validation": [1, 2]},
         "node 1 is in both train and validation",
     ),
     "unlabelled-train": (
-        dict(labels=[0, -1, 2, -1, 0], train=[0, 3]),
+        {"labels": [0, -1, 2, -1, 0], "train": [0, 3]},
         "node 3 is in train but its label is unknown",
     ),
-    "train-without-labels": (dict(labels=None, train=[0]), "node 0 is in train but"),
+    "train-without-labels": ({"labels": None, "train": [0]}, "node 0 is in train but"),
     "empty": (
-        dict(features=np.zeros((0, 3)), labels=None, senders=[], receivers=[]),
+        {"features": np.zeros((0, 3)), "labels": None, "senders": [], "receivers": []},
         "The graph is empty",
     ),
 }
@@ -363,8 +366,8 @@ BAD = {
 
 @pytest.mark.parametrize(("keywords", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_told_by_its_place(keywords, message):
-    good = dict(senders=SENDERS, receivers=RECEIVERS, features=X)
-    good |= dict(labels=[0, 1, 2, 0, 1])
+    good = {"senders": SENDERS, "receivers": RECEIVERS, "features": X}
+    good |= {"labels": [0, 1, 2, 0, 1]}
     assert Graph.from_edges(**good).num_nodes == N
     with pytest.raises(ValueError, match=message):
         Graph.from_edges(**good | keywords)
