@@ -1,0 +1,1 @@
+"""Experiments: one command a table, one a figure."""
