@@ -26,7 +26,7 @@ def make_random(
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(rng.integers(0, num_nodes, (2, count)))  # type: ignore
+        return rng.integers(0, num_nodes, count), rng.integers(0, num_nodes, count)
 
     senders, receivers = _distinct_edges(draw, num_edges, num_nodes)
     features = rng.standard_normal((num_nodes, num_features), np.float32)
