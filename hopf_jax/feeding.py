@@ -141,7 +141,10 @@ class Feed:
             roots = rng.choice(self.graph.num_nodes, num_roots, replace=False)
             for part in deal(self.graph, roots, self.how.batch_size, rng):
                 sizes.append(self._size(self._hoods.subgraph(part, (0, len(sizes)))))
-        return Layout.over(np.array(sizes), self.how.num_hops)
+        # A little more than was seen, so that most splits fit; roots are as many.
+        room = np.array(sizes)
+        room[:, 1:] = np.ceil(1.05 * room[:, 1:])
+        return Layout.over(room, self.how.num_hops)
 
     def _all(self) -> range:
         return range(len(self.roots))
