@@ -115,6 +115,7 @@ def forward(row, params, graph, x, summary, num_hops):
 
 def cross_entropy(logits, labels, weights, multilabel):
     """Sum over labels of omega CE, for each node."""
+    labels = np.asarray(labels, np.float64)
     if multilabel:
         q = sigmoid(logits)
         each = -(labels * np.log(q) + (1 - labels) * np.log(1 - q))

@@ -1,6 +1,7 @@
 """F(A) one by one; with the rows they are tested in test_nets.py."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -28,12 +29,18 @@ def weights_of(aggregate, width):
     return {k: rng.normal(size=s).astype(np.float32) for k, s in shapes.items()}
 
 
-def hop(graph, x, aggregate, weights, key=None, **layout):
-    batch = graphs.batch_of(graph, np.arange(8), ROW, num_hops=1, **layout)
+def hop(graph, x, aggregate, weights, key=None):
+    batch = graphs.batch_of(graph, np.arange(8), ROW, num_hops=1)
     batch = jax.device_put(batch)
     hop_graph, receivers = batch.hop_graph(0)
     at = batch.graph.nodes["id"]
-    return aggregate.apply(hop_graph, x[at], receivers, weights, key)[:8]
+    draws = None if key is None else jax.random.bits(key, hop_graph.senders.shape)
+    return apply(aggregate, hop_graph, x[at], receivers, weights, draws)[:8]
+
+
+@functools.partial(graphs.quick_jit, static_argnums=(0, 3))
+def apply(aggregate, graph, x, receivers, weights, draws):
+    return aggregate.apply(graph, x, receivers, weights, draws)
 
 
 @pytest.mark.parametrize("kind", ["isolated", "all"])

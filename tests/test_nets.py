@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import MODELS, Gate, Row
+from hopf_jax import MODELS, Gate, Row, noise
 from hopf_jax.aggregators import lstm, mean, total
 from hopf_jax.nets import Net, Sizes, drop
 from hopf_jax.propagation import Signals
@@ -256,46 +256,49 @@ def test_no_gradient_flows_into_the_iteration_before(model, monkeypatch):
 
 # Dropout
 
+WORDS = noise.words(jax.random.key(0))
+
 
 def test_dropout_keeps_the_mean_at_its_rate():
     x = np.ones((400, 100), np.float32)
     for rate in (0.25, 0.5, 0.9):
-        dropped = np.asarray(drop(jax.random.key(0), x, rate))
+        dropped = np.asarray(drop(WORDS, 0, x, rate))
         kept = dropped != 0
         assert abs(kept.mean() - (1 - rate)) < 0.01
-        assert abs(dropped.mean() - 1) < 0.05
-        np.testing.assert_allclose(dropped[kept], 1 / kept.mean(), rtol=0.05)
+        np.testing.assert_allclose(dropped[kept], 1 / (1 - rate), rtol=1e-5)
         # No row and no column is favoured.
         assert kept.mean(axis=0).std() < 0.04
         assert kept.mean(axis=1).std() < 0.08
 
 
 def test_dropout_of_any_rate_below_one_leaves_something():
-    x = np.ones(10_000, np.float32)
-    dropped = np.asarray(drop(jax.random.key(0), x, 0.9999))
-    assert np.isfinite(dropped).all()
-    assert 0 < (dropped != 0).mean() < 0.01
+    x = np.ones(100_000, np.float32)
+    for rate in (0.999, 0.9999):
+        dropped = np.asarray(drop(WORDS, 0, x, rate))
+        assert np.isfinite(dropped).all()
+        assert 0 < (dropped != 0).mean() < 0.01
 
 
-def test_dropout_is_off_without_a_key_or_a_rate():
+def test_dropout_is_off_without_words_or_a_rate():
     x = np.ones((3, 5), np.float32)
-    assert drop(None, x, 0.5) is x
-    assert drop(jax.random.key(0), x, 0.0) is x
+    assert drop(None, 0, x, 0.5) is x
+    assert drop(WORDS, 0, x, 0.0) is x
 
 
-def test_dropout_of_odd_sizes_and_other_keys():
-    x = np.ones((7, 3), np.float32)
-    one, other = (drop(jax.random.key(k), x, 0.5) for k in (0, 1))
-    assert one.shape == x.shape
-    assert (one != other).any()
-    np.testing.assert_array_equal(one, drop(jax.random.key(0), x, 0.5))
+def test_every_step_and_every_place_draws_anew():
+    x = np.ones((50, 40), np.float32)
+    other_step = noise.words(jax.random.fold_in(jax.random.key(0), 1))
+    base = np.asarray(drop(WORDS, 0, x, 0.5)) > 0
+    np.testing.assert_array_equal(base, drop(WORDS, 0, x, 0.5) > 0)
+    for words, site in ((WORDS, 1), (WORDS, 5), (other_step, 0), (other_step, 1)):
+        other = np.asarray(drop(words, site, x, 0.5)) > 0
+        assert abs((base == other).mean() - 0.5) < 0.05  # As if tossed by a coin.
 
 
 def test_sparse_dropout_drops_non_zeros_only():
     graph = graphs.tiny(sparse=True)
-    row = MODELS["gcn"]
-    x = graphs.batch_of(graph, ROOTS[0], row).features
-    dropped = drop(jax.random.key(0), x, 0.5)
+    x = graphs.batch_of(graph, ROOTS[0], MODELS["gcn"]).features
+    dropped = drop(WORDS, 0, x, 0.5)
     assert isinstance(dropped, SparseMatrix)
     assert dropped.rows is x.rows
     used = x.rows.indptr[-1]
@@ -312,32 +315,41 @@ def test_label_summaries_are_not_dropped():
     params = net.init(jax.random.key(0), method="declare")["params"]
     batch = graphs.batch_of(graph, ROOTS[0], row, num_hops=1)
     y = graphs.spread(batch, graphs.random_summary(graph))
-
-    def hidden(key):
-        h0 = np.zeros((len(y), 5), np.float32)
-        hop_graph, receivers = batch.hop_graph(0)
-        signals = Signals(h0, h0, y)
-        return net.apply(
-            {"params": params}, 1, hop_graph, signals, receivers, key, method="hop"
+    h0 = np.zeros((len(y), 5), np.float32)
+    hop_graph, receivers = batch.hop_graph(0)
+    still, drawn = (
+        net.apply(
+            {"params": params},
+            1,
+            hop_graph,
+            Signals(h0, h0, y),
+            receivers,
+            words,
+            method="hop",
         )
-
-    np.testing.assert_array_equal(hidden(None), hidden(jax.random.key(5)))
+        for words in (None, WORDS)
+    )
+    assert np.abs(still).max() > 0
+    np.testing.assert_array_equal(still, drawn)
 
 
 def test_dropout_is_on_the_input_of_every_other_matrix():
     graph = graphs.tiny()
     net, params = graphs.net_of("nip-mean", dropout=0.5)
-    batch = graphs.batch_of(graph, ROOTS[0], net.row)
+    batch = jax.device_put(graphs.batch_of(graph, ROOTS[0], net.row))
     variables = {"params": params}
-    clean = net.apply(variables, batch, batch.features, None)
-    drawn = net.apply(variables, batch, batch.features, None, jax.random.key(0))
-    again = net.apply(variables, batch, batch.features, None, jax.random.key(0))
-    np.testing.assert_array_equal(drawn, again)
-    assert not np.allclose(clean, drawn)
-    for method, x in (("embed", batch.features), ("readout", np.ones((8, 5)))):
+    hop_graph, receivers = batch.hop_graph(0)
+    one = np.ones((batch.graph.nodes["id"].size, 5), np.float32)
+    for method, arguments in (
+        ("embed", (batch.features,)),
+        ("hop", (2, hop_graph, Signals(one, one, None), receivers)),
+        ("hop", (2, hop_graph, Signals(0 * one, one, None), receivers)),
+        ("hop", (2, hop_graph, Signals(one, 0 * one, None), receivers)),
+        ("readout", (one,)),
+    ):
         kept, dropped = (
-            net.apply(variables, np.float32(x), key, method=method)
-            for key in (None, jax.random.key(1))
+            net.apply(variables, *arguments, words, method=method)
+            for words in (None, WORDS)
         )
         assert not np.allclose(kept, dropped), method
 
