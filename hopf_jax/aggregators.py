@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from hopf_jax.sparse import Rows, spmm
+from hopf_jax.sparse import Rows, matmul, spmm
 
 Weights = dict[str, jax.Array]
 Shapes = dict[str, tuple[int, int]]
@@ -38,6 +38,7 @@ class Aggregate:
       linear: the result is linear in x and of the same width, so weights may be
         applied on either side of it.
       ordered: the result depends on the order of a node's neighbours.
+      sparse: not linear, but x may be sparse features: it goes through `matmul` first.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Aggregate:
     shapes: Callable[[int, int], Shapes] = _no_weights
     linear: bool = True
     ordered: bool = False
+    sparse: bool = False
 
     def width(self, width: int, hidden: int) -> int:
         """Columns of the result for an x of `width` columns."""
@@ -74,7 +76,7 @@ def _symmetric(graph, x, num_receivers, weights, draws):
 def _max(graph, x, num_receivers, weights, draws):
     """max over the neighbours j of relu(x_j W); weights of edges play no part."""
     del draws
-    pooled = jax.nn.relu(x @ weights["pool"])  # [S, H]
+    pooled = jax.nn.relu(matmul(x, weights["pool"]))  # [S, H]
     messages = jnp.take(pooled, graph.senders, axis=0, mode="clip")  # [E, H]
     largest = jax.ops.segment_max(
         messages, graph.receivers, num_receivers, indices_are_sorted=True
@@ -96,7 +98,7 @@ def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
     if draws is not None:
         senders = jax.lax.sort((graph.receivers, draws, senders), num_keys=2)[2]
     hidden = weights["recurrent"].shape[0]
-    inputs = x @ weights["input"]  # [S, 4H]
+    inputs = matmul(x, weights["input"])  # [S, 4H]
     length = jnp.minimum(jnp.diff(rows.indptr), max_neighbors)  # [R]
     order = jnp.argsort(-length)  # Most neighbours first.
     start, length = rows.indptr[:-1][order], length[order]
@@ -120,7 +122,7 @@ def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
             jnp.where(alive, new_output, output),
         )
 
-    state: tuple = (jnp.zeros((num_receivers, hidden), x.dtype),) * 2
+    state: tuple = (jnp.zeros((num_receivers, hidden), inputs.dtype),) * 2
     longest = min(max_neighbors, num_edges)
     begin = 0
     while begin < longest:
@@ -154,13 +156,19 @@ def lstm(max_neighbors: int = 128) -> Aggregate:
     def shapes(width: int, hidden: int) -> Shapes:
         return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}
 
-    return Aggregate(f"lstm-{max_neighbors}", apply, shapes, linear=False, ordered=True)
+    return Aggregate(
+        f"lstm-{max_neighbors}", apply, shapes, linear=False, ordered=True, sparse=True
+    )
+
+
+def _pool(width: int, hidden: int) -> Shapes:
+    return {"pool": (width, hidden)}
 
 
 total = Aggregate("sum", _sum)
 mean = Aggregate("mean", _mean)
 symmetric = Aggregate("symmetric", _symmetric)
-pooled_max = Aggregate("max", _max, lambda w, h: {"pool": (w, h)}, linear=False)
+pooled_max = Aggregate("max", _max, _pool, linear=False, sparse=True)
 random_lstm = lstm()
 
 AGGREGATES = {a.name: a for a in (total, mean, symmetric, pooled_max, random_lstm)}

@@ -49,7 +49,7 @@ def fit(
     _check(graph, config, seed)
     graph = readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
-    objective = Objective(graph.multilabel, config.l2, config.clip, config.averaging)
+    objective = Objective(graph.multilabel, config.l2, config.clip)
     feeds = _feeds(graph, row, config, seed)
     whole = WholeGraph(graph, config.chunk_edges)
     key = jax.random.key(seed)

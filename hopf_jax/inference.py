@@ -113,6 +113,11 @@ def _embed(net, params, x):
     return net.apply({"params": params}, x, method="embed")
 
 
+@functools.partial(jax.jit, static_argnames=("net",))
+def _readable(net, params, x):
+    return net.apply({"params": params}, x, method="readable")
+
+
 @functools.partial(jax.jit, static_argnames=("net", "k"))
 def _hop(net, k, params, batch, signals):
     graph, receivers = batch.hop_graph(0)
@@ -136,44 +141,50 @@ def predict_logits(
       summary: label summaries [all nodes, C], or None where the row reads none.
     """
 
-    def embed(chunk: Chunk, senders: bool) -> Any:
-        return _embed(net, params, whole.features(chunk, senders=senders))
+    row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
+
+    def rows(chunk: Chunk, array: np.ndarray | None) -> Any:
+        """Of a chunk's nodes; None for an h_0 or h that is the features."""
+        if array is None:
+            return _readable(net, params, whole.features(chunk, senders=True))
+        return array if whole.single else _rows_of(chunk, array)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
-        if h0 is None:  # The row reads the features themselves.
-            raw = embed(chunk, senders=True)
-            here = raw if h is None else _rows_of(chunk, h, whole.single)
-            return Signals(raw, here, _rows_of(chunk, summary, whole.single))
-        return Signals(
-            *(_rows_of(chunk, signal, whole.single) for signal in (h0, h, summary))
-        )
+        y = None if summary is None else rows(chunk, summary)
+        return Signals(rows(chunk, h0), rows(chunk, h), y)
 
-    layers = net.row.num_layers(net.sizes.num_hops)
     h0: Any = None
-    if net.row.learned_input or not layers:
+    if row.embeds and (layers or row.input_layer):
         h0 = _collect(
-            # Without a hop, h_0 = X may still be sparse here.
-            (c, to_dense(embed(c, senders=False), net.sizes.features))
+            (c, _embed(net, params, whole.features(c, senders=False)))
             for c in whole.chunks()
         )
-    h = h0
+    elif not layers:  # The output layer reads the features.
+        h0 = np.concatenate(
+            [
+                to_dense(whole.features(c, senders=False), net.sizes.features)[
+                    : c.stop - c.start
+                ]
+                for c in whole.chunks()
+            ]
+        )
+    h: Any = h0 if row.input_layer or not layers else None
     for k in range(1, layers + 1):
         h = _collect(
-            (c, _hop(net, k, params, c.batch, signals(c, h0, h)))
+            # A first hop without an input layer reads the features for both.
+            (c, _hop(net, k, params, c.batch, signals(c, None if h is None else h0, h)))
             for c in whole.chunks()
         )
     bounds = zip(whole.bounds[:-1], whole.bounds[1:], strict=True)
     logits = []
     for a, b in bounds:
-        rows = h[a:b] if whole.single else fill(h[a:b], round_up(int(b - a)), 0)
-        logits.append(jax.device_get(_readout(net, params, rows))[: b - a])
+        part = h[a:b] if whole.single else fill(h[a:b], round_up(int(b - a)), 0)
+        logits.append(jax.device_get(_readout(net, params, part))[: b - a])
     return np.concatenate(logits), h
 
 
-def _rows_of(chunk: Chunk, array: np.ndarray | None, single: bool) -> Any:
+def _rows_of(chunk: Chunk, array: np.ndarray) -> np.ndarray:
     """Rows of an array on all nodes for the nodes of a chunk, padded with zeros."""
-    if array is None or single:
-        return array
     out = np.zeros((chunk.size, array.shape[1]), np.float32)
     out[: len(chunk.nodes)] = array[chunk.nodes]
     return out

@@ -51,7 +51,9 @@ class Row:
       shared_weights: W_phi = W_psi.
       concat: the two parts are set side by side (GraphSAGE) instead of added.
       skip_from: the first hop k that adds h_{k-1}; 0 for none.
-      learned_input: h_0 = relu(X W_0); otherwise h_0 = X.
+      input_layer: h_0 = relu(X W_0) is a layer of its own (Algorithm 1). Otherwise
+        (the paper's definitions, W_1 being [F, H]) the first hop reads X for h_0 and h,
+        and h_0 = relu(X W_1_phi) from then on.
       learned_hops: hops have weights and a ReLU; otherwise they are linear.
     """
 
@@ -63,7 +65,7 @@ class Row:
     shared_weights: bool = False
     concat: bool = False
     skip_from: int = 0
-    learned_input: bool = True
+    input_layer: bool = False
     learned_hops: bool = True
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ class Row:
                 raise ValueError(
                     f"{name} is {signals!r}; it must be a tuple of 'h0', 'h' and 'y'."
                 )
+            if "y" in signals[1:-1]:
+                raise ValueError(f"{name} is {signals}: put 'y' first or last.")
             if len(set(signals)) != len(signals):
                 raise ValueError(f"{name} names a signal twice: {signals}.")
         if not self.phi and not self.psi:
@@ -92,8 +96,8 @@ class Row:
             raise ValueError(f"skip_from is {self.skip_from}; 0 means no skips.")
         if self.skip_from and self.concat:
             raise ValueError("A concatenation changes the width: it cannot skip.")
-        if self.skip_from == 1 and not self.learned_input and self.learned_hops:
-            raise ValueError("h_0 = X has not the width of h_1: skip_from must be 2.")
+        if self.skip_from == 1 and not (self.embeds or not self.learned_hops):
+            raise ValueError("Without phi there is no h_0 to skip from at hop 1.")
         if not self.learned_hops and (
             self.concat
             or not self.aggregate.linear
@@ -117,11 +121,18 @@ class Row:
     @property
     def multiplies_input(self) -> bool:
         """Features meet a weight matrix before all else, so they may stay sparse."""
-        return self.learned_input or (
-            self.learned_hops
-            and self.aggregate.linear
-            and max(len(self.phi), len(self.psi)) == 1
-        )
+        if self.input_layer or not (self.psi or not self.learned_hops):
+            return True
+        if not self.learned_hops:
+            return False
+        return self.aggregate.linear or (self.aggregate.sparse and len(self.psi) == 1)
+
+    @property
+    def embeds(self) -> bool:
+        """There is an h_0 that is not the features, and something reads it."""
+        later = "h0" in self.phi + self.psi or self.skip_from == 1
+        own = set(self.phi) - {"y"}
+        return self.input_layer or (self.learned_hops and bool(own) and later)
 
     def num_layers(self, num_hops: int) -> int:
         """Layers that matter: with no path from hop to hop, only the last."""
@@ -130,7 +141,7 @@ class Row:
     def width(self, features: int, hidden: int, num_hops: int) -> int:
         """Columns of h_K."""
         if num_hops == 0 or not self.learned_hops:
-            return hidden if self.learned_input else features
+            return hidden if self.input_layer else features
         return hidden * (2 if self.concat and self.phi and self.psi else 1)
 
     def reach(self, num_hops: int) -> int:
@@ -142,20 +153,19 @@ class Row:
 
 # fmt: off
 MODELS: Mapping[str, Row] = types.MappingProxyType({
-    "bl-node":    Row(("h0",), (),         mean, skip_from=1),
-    # A skip from h_0 would let it read the node itself, which it is defined not to.
+    "bl-node":    Row(("h0",), (),         mean, skip_from=2),
     "bl-neigh":   Row((),      ("h",),     mean, skip_from=2),
     "ss-ica":     Row(("h0",), ("y",),     mean),
-    "wl":         Row(("h",),  ("h",),     total, learned_input=False, learned_hops=False),
-    "gcn":        Row(("h",),  ("h",),     symmetric, self_loop, shared_weights=True, learned_input=False),
-    "gcn-s":      Row(("h",),  ("h",),     symmetric, self_loop, shared_weights=True, skip_from=1),
-    "gcn-mean":   Row(("h",),  ("h",),     mean, shared_weights=True, skip_from=1),
+    "wl":         Row(("h",),  ("h",),     total, learned_hops=False),
+    "gcn":        Row(("h",),  ("h",),     symmetric, self_loop, shared_weights=True),
+    "gcn-s":      Row(("h",),  ("h",),     symmetric, self_loop, shared_weights=True, skip_from=2),
+    "gcn-mean":   Row(("h",),  ("h",),     mean, shared_weights=True, skip_from=2),
     "gs-mean":    Row(("h",),  ("h",),     mean, concat=True),
     "gs-max":     Row(("h",),  ("h",),     pooled_max, concat=True),
     "gs-lstm":    Row(("h",),  ("h",),     random_lstm, concat=True),
-    "nip-mean":   Row(("h0",), ("h",),     mean, skip_from=1),
-    "i-nip-mean": Row(("h0",), ("h", "y"), mean, skip_from=1),
-    "rwr":        Row(("h0",), ("h",),     mean, Gate(0.15), Gate(0.85), learned_hops=False),
+    "nip-mean":   Row(("h0",), ("h",),     mean, skip_from=2),
+    "i-nip-mean": Row(("h0",), ("h", "y"), mean, skip_from=2),
+    "rwr":        Row(("h0",), ("h",),     mean, Gate(0.15), Gate(0.85), input_layer=True, learned_hops=False),
 })
 # fmt: on
 

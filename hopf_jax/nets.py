@@ -1,7 +1,7 @@
 """The only file that knows flax: declares the weights of a row, calls `propagate`."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ import jraph
 from hopf_jax import noise
 from hopf_jax.batching import Batch
 from hopf_jax.models import Row
-from hopf_jax.propagation import HopWeights, Signals, propagate
+from hopf_jax.propagation import HopWeights, Signals, embedding, propagate
 from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
@@ -47,15 +47,16 @@ class Net(nn.Module):
     def setup(self) -> None:
         """Declare every weight under the paper's name for it."""
         row, sizes = self.row, self.sizes
-        first = sizes.hidden if row.learned_input else sizes.features
-        if row.learned_input:
+        if row.input_layer:
             self.w_0 = self._matrix("w_0", sizes.features, sizes.hidden)
             self.b_0 = self._bias("b_0", sizes.hidden)
-        width, hops = first, []
+        first = width = row.width(sizes.features, sizes.hidden, 0)
+        hops = []
         for k in range(1, row.num_layers(sizes.num_hops) + 1):
             widths = {"h0": first, "h": width, "y": sizes.summary}
             hops.append(self._hop_weights(k, widths))
             width = row.width(sizes.features, sizes.hidden, k)
+            first = sizes.hidden if row.embeds else first
         self.hops = hops
         self.w_output = self._matrix("w_output", width, sizes.labels)
         self.b_output = self._bias("b_output", sizes.labels)
@@ -94,12 +95,17 @@ class Net(nn.Module):
         """Nothing but the weights: what `init` needs to draw them."""
 
     def embed(self, x: Matrix, words: jax.Array | None = None) -> Matrix:
-        """h_0 [N, H] of features [N, F]; the features themselves for some rows."""
-        if not self.row.learned_input:
-            # Where no weight matrix meets X alone, its zeros have to be written out.
-            return x if self.row.multiplies_input else to_dense(x, self.sizes.features)
-        h = matmul(drop(words, 0, x, self.dropout), self.w_0)
+        """h_0 [N, H] of features [N, F], for rows that have one."""
+        dropped = drop(words, 0, x, self.dropout)
+        if not self.row.input_layer:
+            phi: Any = self.hops[0].phi
+            return nn.relu(embedding(self.row, phi, dropped, self.sizes.features))
+        h = matmul(dropped, self.w_0)
         return nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
+
+    def readable(self, x: Matrix) -> Matrix:
+        """Features as the first hop can read them: dense where no weights meet them."""
+        return x if self.row.multiplies_input else to_dense(x, self.sizes.features)
 
     def hop(
         self,
@@ -113,21 +119,29 @@ class Net(nn.Module):
         row = self.row
         if not row.learned_hops:
             out = propagate(row, self.hops[k - 1], graph, signals, num_receivers)
-            return self._skip(k, out, signals)
+            return out + signals.h[:num_receivers] if self._skips(k) else out
         # Label summaries are not dropped: they are few, and already uncertain.
-        dropped = signals._replace(
-            h0=drop(words, 3 * k, signals.h0, self.dropout),
-            h=drop(words, 3 * k + 1, signals.h, self.dropout),
-        )
+        if k == 1 and not row.input_layer:
+            x = drop(words, 0, signals.h, self.dropout)  # As `embed` drops them.
+            dropped = signals._replace(h0=x, h=x)
+        else:
+            dropped = signals._replace(
+                h0=drop(words, 3 * k, signals.h0, self.dropout),
+                h=drop(words, 3 * k + 1, signals.h, self.dropout),
+            )
         draws = None
         if words is not None and row.aggregate.ordered:
             draws = noise.bits(words, 3 * k + 2, graph.senders.shape[0])
         out = propagate(row, self.hops[k - 1], graph, dropped, num_receivers, draws)
-        return nn.relu(self._skip(k, out, signals))
+        if self._skips(k):
+            # At a first hop that reads X, what it skips from is made of X here.
+            raw = k == 1 and not row.input_layer
+            h = self.embed(signals.h, words) if raw else signals.h
+            out += h[:num_receivers]
+        return nn.relu(out)
 
-    def _skip(self, k: int, out: jax.Array, signals: Signals) -> jax.Array:
-        first = self.row.skip_from
-        return out + signals.h[: out.shape[0]] if first and k >= first else out
+    def _skips(self, k: int) -> bool:
+        return 0 < self.row.skip_from <= k
 
     def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
         """Logits [R, C] of h_K [R, *]."""
@@ -153,7 +167,7 @@ class Net(nn.Module):
         layers = row.num_layers(sizes.num_hops)
         if summary is not None:
             summary = jax.lax.stop_gradient(summary)
-        h0 = h = self.embed(x, words)
+        h0 = h = self.embed(x, words) if row.input_layer else self.readable(x)
         for k in range(1, layers + 1):
             # Layer k is wanted within K - k hops of the roots, if anyone reads on.
             away = layers - k if "h" in row.psi else 0
@@ -163,6 +177,10 @@ class Net(nn.Module):
                 senders = graph.nodes["degree"].shape[0]
                 signals = Signals(*(first_rows(s, senders) for s in signals))
             h = self.hop(k, graph, signals, receivers, words)
+            if k == 1 and k < layers and row.embeds and not row.input_layer:
+                # Neighbours read h_0 farther out than a node does.
+                far = x if "h0" in row.psi else first_rows(x, receivers)
+                h0 = self.embed(far, words)
         return self.readout(h, words)
 
 

@@ -4,6 +4,7 @@ Letters, here and everywhere: N nodes and E edges of a padded subgraph, R roots 
 receivers (its first R nodes), S senders, F features, H hidden width, C labels.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -21,8 +22,8 @@ _SPARSE_COST = 40
 class Signals(NamedTuple):
     """What a node can read, each [S, *]; padding rows hold any finite value."""
 
-    h0: Matrix  # the embedding, or X itself
-    h: Matrix  # the last hop
+    h0: Matrix  # the embedding; at a first hop without an input layer, X
+    h: Matrix  # the last hop; likewise
     y: Matrix  # the label summary, or None where the row reads none
 
 
@@ -58,9 +59,8 @@ def propagate(
       [R, H], or [R, 2H] for a row that concatenates. Rows of real nodes do not depend
       on the padding.
     """
-    degree = graph.nodes["degree"][
-        :num_receivers
-    ]  # In the whole graph, not in this one.
+    # In the whole graph, not in this one.
+    degree = graph.nodes["degree"][:num_receivers]
     parts = []
     if row.psi:
         read = _read(signals, row.psi)
@@ -68,21 +68,25 @@ def propagate(
             read, weights.psi, num_receivers, graph.senders.shape[0]
         )
         if early:
-            read = matmul(read, weights.psi)[: graph.nodes["degree"].shape[0]]
+            senders = graph.nodes["degree"].shape[0]
+            read = (_product(read, weights.psi)[:senders],)
         neighbours = row.aggregate.apply(
-            graph, read, num_receivers, weights.aggregate, draws
+            graph, _side_by_side(read), num_receivers, weights.aggregate, draws
         )
         if row.shared_weights:
             # One product for both parts, as the weights are one.
-            both = _gate(row.alpha(degree), read[:num_receivers])
+            both = _gate(row.alpha(degree), _side_by_side(read)[:num_receivers])
             both += _gate(row.beta(degree), neighbours)
             return _biased(both if early else matmul(both, weights.psi), weights.bias)
         if not early:
             neighbours = matmul(neighbours, weights.psi)
         parts.append(_gate(row.beta(degree), neighbours))  # [R, H]
     if row.phi:
-        read = _read(signals, row.phi)
-        own = matmul(_head(read, num_receivers), weights.phi)[:num_receivers]
+        read = tuple(
+            r if isinstance(r, SparseMatrix) else r[:num_receivers]
+            for r in _read(signals, row.phi)
+        )
+        own = _product(read, weights.phi)[:num_receivers]
         parts.insert(0, _gate(row.alpha(degree), own))  # [R, H]
     return _biased(
         jnp.concatenate(parts, axis=1) if row.concat else sum(parts[1:], parts[0]),
@@ -90,18 +94,47 @@ def propagate(
     )
 
 
-def _read(signals: Signals, names: tuple[Signal, ...]) -> Matrix:
-    """The named signals side by side, [S, *]."""
-    read = [getattr(signals, name) for name in names]
+def embedding(row: Row, phi: jax.Array, x: Matrix, num_features: int) -> jax.Array:
+    """X W_1_phi [N, H], what h_0 is made of where the first hop reads X.
+
+    Args:
+      row: one that reads features at its first hop.
+      phi: W_1_phi, with rows for label summaries too if the node reads its own.
+      x: features [N, F], dense or sparse.
+      num_features: F.
+    """
+    features = row.phi.count("h0") + row.phi.count("h")
+    if row.phi[0] == "y":
+        phi = phi[phi.shape[0] - features * num_features :]
+    elif "y" in row.phi:
+        phi = phi[: features * num_features]
+    return _product((x,) * features, phi)
+
+
+def _read(signals: Signals, names: tuple[Signal, ...]) -> tuple[Matrix, ...]:
+    """The named signals, each [S, *]."""
+    return tuple(getattr(signals, name) for name in names)
+
+
+def _side_by_side(read: tuple[Matrix, ...]) -> Matrix:
     return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)
 
 
-def _head(read: Matrix, num_receivers: int) -> Matrix:
-    return read if isinstance(read, SparseMatrix) else read[:num_receivers]
+def _product(read: tuple[Matrix, ...], weights: jax.Array | None) -> jax.Array:
+    """Signals side by side times the weights, [S, H]; sparse ones are never joined."""
+    if weights is None or not any(isinstance(r, SparseMatrix) for r in read):
+        return matmul(_side_by_side(read), weights)
+    dense = [0 if isinstance(r, SparseMatrix) else r.shape[1] for r in read]
+    # Only features are sparse, and at a first hop both h_0 and h are the features.
+    rest = (weights.shape[0] - sum(dense)) // dense.count(0)
+    stops = list(itertools.accumulate(width or rest for width in dense))
+    blocks = jnp.split(weights, stops[:-1])
+    products = [matmul(r, block) for r, block in zip(read, blocks, strict=True)]
+    return sum(products[1:], products[0])
 
 
 def _multiply_first(
-    read: Matrix,
+    read: tuple[Matrix, ...],
     weights: jax.Array | None,
     num_receivers: int,
     num_edges: int,
@@ -109,9 +142,9 @@ def _multiply_first(
     """Whether (F(A) x) W or F(A) (x W) costs less; the result is the same."""
     if weights is None:
         return False
-    if isinstance(read, SparseMatrix):
+    if any(isinstance(r, SparseMatrix) for r in read):
         return True
-    num_senders, (width, hidden) = read.shape[0], weights.shape
+    num_senders, (width, hidden) = read[0].shape[0], weights.shape
     first = num_senders * width * hidden + _SPARSE_COST * num_edges * hidden
     after = num_receivers * width * hidden + _SPARSE_COST * num_edges * width
     return first < after

@@ -81,7 +81,7 @@ def forward(row, params, graph, x, summary, num_hops):
     alpha, beta = gate(row.alpha, degree), gate(row.beta, degree)
     x = np.asarray(x, np.float64)
     h0 = x
-    if row.learned_input:
+    if row.input_layer:
         h0 = relu(x @ p["w_0"] + p.get("b_0", 0))
     h = h0
     reads_hops = "h" in row.phi or "h" in row.psi or row.skip_from > 0
@@ -94,6 +94,13 @@ def forward(row, params, graph, x, summary, num_hops):
                 shared = row.shared_weights
                 own = own @ p[f"w_{k}_psi" if shared else f"w_{k}_phi"]
             parts.append(alpha * own)
+            features = [s for s in row.phi if s != "y"]
+            if k == 1 and features and row.learned_hops and not row.input_layer:
+                # h_0 is what the first hop makes of the node's own features.
+                blocks = [x if s != "y" else 0 * summary for s in row.phi]
+                shared = row.shared_weights
+                w = p["w_1_psi" if shared else "w_1_phi"]
+                h0 = relu(np.concatenate(blocks, axis=1) @ w)
         if row.psi:
             read = np.concatenate([signals[s] for s in row.psi], axis=1)
             extra = {
@@ -108,7 +115,7 @@ def forward(row, params, graph, x, summary, num_hops):
         new = np.concatenate(parts, axis=1) if row.concat else sum(parts)
         new = new + p.get(f"b_{k}", 0)
         if row.skip_from and k >= row.skip_from:
-            new = new + h
+            new = new + (h0 if k == 1 else h)
         h = relu(new) if row.learned_hops else new
     return h @ p["w_output"] + p.get("b_output", 0), h
 

@@ -23,7 +23,6 @@ BAD = {
     "dropout": (-0.1, 1, 1.0, 2, float("nan"), None),
     "weighted_loss": (1, None),
     "clip": (0, -5, float("inf"), None),
-    "averaging": (-0.1, 1, float("nan"), None),
     "max_epochs": (*WHOLE, 0),
     "min_epochs": WHOLE,
     "patience": (*WHOLE, 0),

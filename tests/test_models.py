@@ -12,18 +12,18 @@ from hopf_jax.models import find_row, row_from_json, row_to_json
 
 # model: phi, F(A), psi, W_phi = W_psi?, iterative?, skips from
 TABLE_1 = {
-    "bl-node": (("h0",), None, (), False, False, 1),
+    "bl-node": (("h0",), None, (), False, False, 2),
     "bl-neigh": ((), "mean", ("h",), False, False, 2),
     "ss-ica": (("h0",), "mean", ("y",), False, True, 0),
     "wl": (("h",), "sum", ("h",), False, False, 0),
     "gcn": (("h",), "symmetric", ("h",), True, False, 0),
-    "gcn-s": (("h",), "symmetric", ("h",), True, False, 1),
-    "gcn-mean": (("h",), "mean", ("h",), True, False, 1),
+    "gcn-s": (("h",), "symmetric", ("h",), True, False, 2),
+    "gcn-mean": (("h",), "mean", ("h",), True, False, 2),
     "gs-mean": (("h",), "mean", ("h",), False, False, 0),
     "gs-max": (("h",), "max", ("h",), False, False, 0),
     "gs-lstm": (("h",), "lstm-128", ("h",), False, False, 0),
-    "nip-mean": (("h0",), "mean", ("h",), False, False, 1),
-    "i-nip-mean": (("h0",), "mean", ("h", "y"), False, True, 1),
+    "nip-mean": (("h0",), "mean", ("h",), False, False, 2),
+    "i-nip-mean": (("h0",), "mean", ("h", "y"), False, True, 2),
     "rwr": (("h0",), "mean", ("h",), False, False, 0),
 }
 
@@ -38,7 +38,7 @@ def test_the_rows_are_the_papers():
         assert row.iterative == iterative, name
         assert row.skip_from == skip, name
         assert row.concat == name.startswith("gs-"), name
-        assert row.learned_input == (name not in ("wl", "gcn")), name
+        assert row.input_layer == (name == "rwr"), name
 
 
 def test_gates():
@@ -99,6 +99,7 @@ def test_a_saved_row_with_an_aggregate_of_ones_own_must_be_given():
     [
         ({"phi": "h"}, "phi is 'h'; it must be a tuple"),
         ({"psi": ("x",)}, r"psi is \('x',\)"),
+        ({"psi": ("h", "y", "h0")}, "put 'y' first or last"),
         ({"phi": ("h", "h")}, "phi names a signal twice"),
         ({"phi": (), "psi": ()}, "both empty"),
         ({"aggregate": "mean"}, "aggregate is 'mean'; wrap it"),
@@ -107,7 +108,7 @@ def test_a_saved_row_with_an_aggregate_of_ones_own_must_be_given():
         ({"aggregate": pooled_max, "shared_weights": True}, "max cannot share"),
         ({"skip_from": -1}, "skip_from is -1"),
         ({"skip_from": 1, "concat": True}, "cannot skip"),
-        ({"skip_from": 1, "learned_input": False}, "skip_from must be 2"),
+        ({"skip_from": 1, "phi": ()}, "no h_0 to skip from"),
         ({"learned_hops": False, "concat": True}, "keep one width"),
         ({"learned_hops": False, "psi": ("y",)}, "keep one width"),
         ({"learned_hops": False, "psi": ("h", "h0")}, "keep one width"),

@@ -25,7 +25,8 @@ OTHER_ROWS = {
     "fixed-neighbours": Row(("h",), ("h0",), mean),
     "own-summary": Row(("h0", "y"), ("h",), mean, skip_from=2),
     "gated": Row(("h0",), ("h",), total, Gate(2), Gate(3, -0.5), skip_from=1),
-    "raw-input": Row(("h0",), ("h", "y"), mean, learned_input=False),
+    "input-layer": Row(("h0",), ("h", "y"), mean, skip_from=1, input_layer=True),
+    "own-summary-first": Row(("y", "h0"), ("h",), mean, skip_from=1),
     "no-own": Row((), ("h", "h0"), mean, concat=True),
     "short-lstm": Row(("h",), ("h",), lstm(2)),
     "linear-skip": Row(("h",), ("h",), mean, learned_hops=False, skip_from=1),
@@ -78,7 +79,7 @@ def test_sparse_features_equal_dense_ones(model):
     assert_equal_the_equations(model, graph, summary)
 
 
-@pytest.mark.parametrize("row", [OTHER_ROWS["raw-input"], OTHER_ROWS["linear-skip"]])
+@pytest.mark.parametrize("row", [OTHER_ROWS["gated"], OTHER_ROWS["linear-skip"]])
 def test_sparse_features_where_no_weights_meet_them(row):
     graph = graphs.tiny("weighted", sparse=True)
     assert_equal_the_equations(row, graph, graphs.summary_for(row, graph))
@@ -364,7 +365,7 @@ def test_initial_scales():
         ("glorot", np.sqrt(2 / 1050)),
     ):
         net = Net(row, sizes, init_weights=name)
-        w = net.init(jax.random.key(0), method="declare")["params"]["w_0"]
+        w = net.init(jax.random.key(0), method="declare")["params"]["w_1_phi"]
         np.testing.assert_allclose(np.std(w), want, rtol=0.03)
 
 
@@ -372,7 +373,7 @@ def test_initial_scales():
 def test_weights_have_the_names_and_shapes_of_the_paper(model):
     net, params = graphs.net_of(model)
     row = net.row
-    assert ("w_0" in params) == row.learned_input
+    assert ("w_0" in params) == row.input_layer
     assert ("w_1_psi" in params) == (bool(row.psi) and row.learned_hops)
     separate = bool(row.phi) and row.learned_hops and not row.shared_weights
     assert ("w_1_phi" in params) == separate
