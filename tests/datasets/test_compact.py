@@ -1,0 +1,100 @@
+"""The compact form: faithful, made once, and never trusted when damaged."""
+
+import dataclasses
+import errno
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hopf_jax.datasets import compact, load_contents
+from hopf_jax.datasets.compact import Contents
+
+
+def contents_of(features, weights=None):
+    return Contents(
+        senders=np.array([0, 1, 1], np.int32),
+        receivers=np.array([1, 0, 1], np.int32),
+        features=features,
+        labels=np.array([[1, 0, 1], [0, 0, 1]], np.uint8),
+        label_names=("a", "b", "ç"),
+        splits={"10/1": np.array([1, 3], np.uint8), "inductive": np.array([2, 0])},
+        weights=weights,
+    )
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1, 2, 3], np.float32)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_round_trip(tmp_path, sparse, weights):
+    dense = np.array([[0, 2.5], [0, 0]], np.float32)
+    saved = contents_of(sp.csr_array(dense) if sparse else dense, weights)
+    compact.save(saved, tmp_path, "toy")
+    loaded = compact.load(tmp_path, "toy")
+    assert sp.issparse(loaded.features) == sparse
+    assert sparse or isinstance(loaded.features, np.memmap)
+    found = loaded.features.toarray() if sparse else loaded.features
+    np.testing.assert_array_equal(found, dense)
+    for field in ("senders", "receivers", "labels", "weights"):
+        np.testing.assert_array_equal(getattr(loaded, field), getattr(saved, field))
+    assert loaded.label_names == saved.label_names
+    assert loaded.splits.keys() == saved.splits.keys()
+    for key in saved.splits:
+        np.testing.assert_array_equal(loaded.splits[key], saved.splits[key])
+
+
+def test_features_are_sparse_where_they_are_a_bag_of_words():
+    words = np.zeros((4, 400))
+    words[:, 7] = 1
+    assert sp.issparse(compact.as_features(words))
+    assert not sp.issparse(compact.as_features(words[:, :30]))
+    assert not sp.issparse(compact.as_features(sp.csr_array(np.ones((4, 400)))))
+    assert compact.as_features(words).dtype == np.float32
+
+
+def test_converted_once_beside_the_original(toy, original, tmp_path):
+    first = load_contents(toy, tmp_path / "originals")
+    made = list((original.parent / ".compact").glob("*.npz"))
+    assert len(made) == 1
+    original.write_bytes(b"no longer read")
+    second = load_contents(toy, tmp_path / "originals")
+    np.testing.assert_array_equal(first.features, second.features)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("ending", [".npz", "-features.npy"])
+def test_a_damaged_compact_form_is_made_again(toy, original, tmp_path, ending):
+    first = load_contents(toy, tmp_path / "originals")
+    features = np.array(first.features)  # Not mapped: the file is spoiled below.
+    (path,) = (original.parent / ".compact").glob(f"*{ending}")
+    path.write_bytes(path.read_bytes()[:-20])
+    second = load_contents(toy, tmp_path / "originals")
+    np.testing.assert_array_equal(features, second.features)
+    assert compact.load(path.parent, path.name.removesuffix(ending)) is not None
+
+
+def test_a_read_only_folder_sends_it_to_the_cache(toy, original, tmp_path):
+    original.parent.chmod(0o555)
+    load_contents(toy, tmp_path / "originals")
+    original.parent.chmod(0o755)
+    assert not (original.parent / ".compact").exists()
+    assert list((tmp_path / "cache" / "toy" / ".compact").glob("*.npz"))
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS])
+def test_no_place_to_write_is_no_reason_to_fail(toy, tmp_path, monkeypatch, reason):
+    def fail(_):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert len(load_contents(toy, tmp_path / "originals").labels) == 4
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_files_without_checksums_are_told_by_size_and_age(toy, original):
+    unknown = dataclasses.replace(toy, name="unknown")
+    layout = toy.layouts[0]
+    before = compact.stem(unknown, layout, original.parent)
+    assert before == compact.stem(unknown, layout, original.parent)
+    os.utime(original, ns=(0, 0))
+    assert before != compact.stem(unknown, layout, original.parent)

