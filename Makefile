@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
 PIP := $(RUN) pip --disable-pip-version-check install --quiet
 
-# INSTALLED is written last. UNFINISHED is there only while pip works, so that a set-up
+# INSTALLED is written last. UNFINISHED is there only while set-up works, so that one
 # that was interrupted is thrown away rather than trusted.
 INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)/.unfinished
@@ -37,9 +37,10 @@ $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopf_jax needs Python 3.11 or newer, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.11" % sys.version_info[:2])'
 	@if [ -e $(UNFINISHED) ]; then rm -rf $(VENV); fi
 	@echo 'Setting up $(VENV) (once; a minute or two)'
-	@rm -f $(INSTALLED)
-	@$(PYTHON) -m venv $(VENV)
+	@rm -f $(INSTALLED) $(NOTEBOOK)
+	@mkdir -p $(VENV)
 	@touch $(UNFINISHED)
+	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --requirement requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@rm $(UNFINISHED)

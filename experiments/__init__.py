@@ -1,1 +1,1 @@
-"""The paper's experiments, one module a table or figure."""
+"""Experiments: one command a table, one a figure."""

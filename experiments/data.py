@@ -53,6 +53,7 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; returns 1 if a dataset is missing or its counts differ."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.data",
         description="Load datasets, fetching what is missing, and print their counts.",

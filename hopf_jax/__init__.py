@@ -2,6 +2,7 @@
 
 from hopf_jax.aggregators import Aggregate
 from hopf_jax.config import Config
+from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit
 from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
@@ -19,4 +20,5 @@ __all__ = [
     "Row",
     "fit",
     "load",
+    "load_dataset",
 ]

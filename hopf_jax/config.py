@@ -30,6 +30,8 @@ class Config:
       dropout: rate on the input of every weight matrix. From 0, below 1.
       weighted_loss: weigh each label by its rarity among training nodes (WCE).
       clip: largest gradient of a single weight. Above 0.
+      averaging: share of the running average of the weights that a step keeps; the
+        average is what is validated, kept and predicted with. From 0 (none), below 1.
       max_epochs: an iteration's most. 1 or more.
       min_epochs: weights are kept and patience counts only from here on. 0 or more.
       patience: epochs without a better validation loss before the learning rate and
@@ -56,6 +58,7 @@ class Config:
     dropout: float = 0.5
     weighted_loss: bool = True
     clip: float = 5.0
+    averaging: float = 0.0
     max_epochs: int = 2000
     min_epochs: int = 50
     patience: int = 30
@@ -77,7 +80,8 @@ class Config:
             self._within(name, lambda v: v >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
             self._within(name, lambda v: v > 0, "above 0")
-        self._within("dropout", lambda v: 0 <= v < 1, "from 0, below 1")
+        for name in ("dropout", "averaging"):
+            self._within(name, lambda v: 0 <= v < 1, "from 0, below 1")
         self._within("neighbor_fraction", lambda v: 0 < v <= 1, "above 0, up to 1")
         for name in ("average_labels", "warm_start", "weighted_loss", "bias"):
             if not isinstance(getattr(self, name), bool):

@@ -49,7 +49,7 @@ def fit(
     _check(graph, config, seed)
     graph = readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
-    objective = Objective(graph.multilabel, config.l2, config.clip)
+    objective = Objective(graph.multilabel, config.l2, config.clip, config.averaging)
     feeds = _feeds(graph, row, config, seed)
     whole = WholeGraph(graph, config.chunk_edges)
     key = jax.random.key(seed)
@@ -126,7 +126,7 @@ def _check(graph: Graph, config: Config, seed: int) -> None:
         if not getattr(graph, name).any():
             raise ValueError(
                 f"The graph has no {name} nodes. Give some with graph.with_split(...), "
-                "or draw them with hopf_jax.datasets.random_split."
+                "or draw them with hopf_jax.datasets.split_graph."
             )
     if graph.num_features == 0:
         raise ValueError("The graph has no features: features has 0 columns.")

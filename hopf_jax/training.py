@@ -29,6 +29,7 @@ class Objective:
     multilabel: bool
     l2: float
     clip: float
+    averaging: float = 0.0
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -65,6 +66,7 @@ class State(NamedTuple):
 
     params: Params
     optimizer: Any
+    average: Params  # of the weights along the way: what is validated and kept
 
 
 def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
@@ -160,7 +162,12 @@ def _train(net, objective, carry, groups, inputs, key, learning_rate):
         )
         updates, optimizer = objective.optimizer.update(grads, state.optimizer)
         params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
-        return State(params, optimizer), jax.tree.map(jnp.add, totals, seen)
+        keep = objective.averaging
+        average = jax.tree.map(
+            lambda a, w: keep * a + (1 - keep) * w, state.average, params
+        )
+        state = State(params, optimizer, average)
+        return state, jax.tree.map(jnp.add, totals, seen)
 
     for group in groups:
         carry = _over(group, carry, step)
@@ -194,7 +201,7 @@ def resident_epoch(
     return (
         state,
         totals,
-        _evaluate(net, objective, zero, validation, inputs, state.params),
+        _evaluate(net, objective, zero, validation, inputs, state.average),
     )
 
 
@@ -221,7 +228,7 @@ def run_epoch(
     state, totals = carry
     seen = zero
     for part in _parts(validation, 0):
-        seen = evaluate_groups(net, objective, seen, part, inputs, state.params)
+        seen = evaluate_groups(net, objective, seen, part, inputs, state.average)
     return state, totals, seen
 
 
@@ -258,8 +265,9 @@ class Patience:
     lost: int = 0
     stopped: bool = False
 
-    def update(self, epoch: int, loss: float) -> str:
-        """Takes the loss of an epoch (from 1); says "keep", "wait" or "restore"."""
+    def update(self, epoch: int, validation: dict[str, float]) -> str:
+        """Takes an epoch (from 1) and its scores; says "keep", "wait" or "restore"."""
+        loss = validation["loss"]
         if epoch < self.min_epochs:
             return "wait"
         if loss < self.best:
@@ -291,7 +299,7 @@ def learn(
 
     `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
     """
-    state = best = State(params, objective.optimizer.init(params))
+    state = best = State(params, objective.optimizer.init(params), params)
     rule = Patience(config.learning_rate, config.patience, config.min_epochs)
     rule.min_epochs = min(rule.min_epochs, config.max_epochs)
     for epoch in range(1, config.max_epochs + 1):
@@ -306,7 +314,7 @@ def learn(
                 f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
                 "Lower learning_rate, or scale the features."
             )
-        action = rule.update(epoch, validation["loss"])
+        action = rule.update(epoch, validation)
         if action == "keep":
             best = state
         elif action == "restore":
@@ -317,4 +325,4 @@ def learn(
         on_epoch(record | {"seconds": time.perf_counter() - begun})
         if rule.stopped:
             break
-    return best.params
+    return best.average

@@ -153,7 +153,8 @@ def _place(path: Path, checksum: str, write: Callable[[BinaryIO], object]) -> No
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, requests.Timeout):
+    # A server that falls silent midway is a ConnectionError in requests.
+    if isinstance(error, requests.Timeout) or "Read timed out" in str(error):
         return "timed out"
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server answered {error.response.status_code}"
@@ -224,6 +225,10 @@ def _how_to_get(
     lines.append(
         "Put them in one of: " + ", ".join(str(p / dataset.name) for p in places) + "."
     )
+    for folder in (place / dataset.name for place in places):
+        absent = [n for n in dataset.layouts[0].files if not (folder / n).is_file()]
+        if 0 < len(absent) < len(dataset.layouts[0].files):
+            lines.append(f"{folder} lacks {', '.join(absent)}.")
     web = [s.folder for s in dataset.sources if isinstance(s, Web)]
     lines += [f"They are at {address}/." for address in web]
     if dataset.advice:

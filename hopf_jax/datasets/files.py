@@ -81,7 +81,7 @@ def _try_lock(descriptor: int) -> bool:
         if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     except (BlockingIOError, PermissionError):
         return False
     return True

@@ -21,12 +21,12 @@ def make_random(
 
     `num_edges` distinct undirected edges without loops, uniform; normal features;
     uniform classes. There is nothing to learn in it. Ten million nodes with 50 million
-    edges and 10 features need about 12 GB while they are made.
+    edges and 10 features took 110 s and at most 5.6 GB; a feature more, 40 MB more.
     """
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(rng.integers(0, num_nodes, (2, count)))  # type: ignore
+        return rng.integers(0, num_nodes, count), rng.integers(0, num_nodes, count)
 
     senders, receivers = _distinct_edges(draw, num_edges, num_nodes)
     features = rng.standard_normal((num_nodes, num_features), np.float32)

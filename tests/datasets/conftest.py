@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import http.server
+import os
 import threading
 from pathlib import Path
 
@@ -117,8 +118,6 @@ def server(original):
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory):
     """The datasets on hand, as links in a folder that may be written."""
-    import os
-
     checkout = Path(__file__).resolve().parents[2]
     candidates = [os.environ.get("HOPF_DATA"), checkout.parent / "shared" / "datasets"]
     source = next((Path(c) for c in candidates if c and Path(c).is_dir()), None)

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import scipy.io
+import scipy.sparse as sp
 
 from hopf_jax import datasets
 from hopf_jax.datasets import DatasetError, formats
@@ -120,9 +122,6 @@ def test_human_and_reddit_load_by_name(tmp_path):
 
 
 def test_the_authors_folder_serves_for_human_too(tmp_path):
-    import scipy.io
-    import scipy.sparse as sp
-
     folder = tmp_path / "human"
     folder.mkdir()
     scipy.io.savemat(folder / "adjmat.mat", {"adjmat": sp.eye_array(9, k=1).tocsc()})

@@ -1,5 +1,6 @@
 """`load_dataset`, on the real data where it is on hand."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -105,8 +106,6 @@ def test_wrong_arguments(name, arguments, message):
 
 
 def test_counts_that_differ_are_said(toy, tmp_path, monkeypatch):
-    import dataclasses
-
     wrong = dataclasses.replace(toy, counts=datasets.Counts(4, 5, 3, 2))
     monkeypatch.setattr("hopf_jax.datasets.loading.DATASETS", {"toy": wrong})
     with pytest.warns(UserWarning, match="toy: 4 arcs, but 5 are expected"):
