@@ -27,21 +27,25 @@ def parser(doc: str | None, module: str) -> argparse.ArgumentParser:
 
 
 def add_run_options(
-    made: argparse.ArgumentParser, models: Sequence[str] = tables.MODELS
+    made: argparse.ArgumentParser,
+    models: Sequence[str] = tables.MODELS,
+    *,
+    several_folds: bool = True,
 ) -> None:
-    """Options of experiments that learn models on folds."""
+    """Options of experiments that learn models, on folds or on one split."""
     made.add_argument(
         "--models",
         type=model_names,
         default=tuple(models),
         help=f"comma-separated (default: {','.join(models)})",
     )
-    made.add_argument(
-        "--folds",
-        type=folds,
-        default=tuple(range(1, paper.NUM_FOLDS + 1)),
-        help="comma-separated (default: 1,2,3,4,5)",
-    )
+    if several_folds:
+        made.add_argument(
+            "--folds",
+            type=folds,
+            default=tuple(range(1, paper.NUM_FOLDS + 1)),
+            help="comma-separated (default: 1,2,3,4,5)",
+        )
     made.add_argument("--seed", type=seed, default=0, help="of training (default: 0)")
     made.add_argument(
         "--fresh", action="store_true", help="forget what is kept, and start over"

@@ -77,32 +77,41 @@ def bars(
             min(low, *(v for _, v in known)),
             max(high, *(v for _, v in known)),
         )
-        axes.legend(frameon=False, ncols=2, loc="lower right", framealpha=1)
+        axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     room = max(stds) + 2
     axes.set_ylim(max(0, 5 * np.floor((low - room - 8) / 5)), min(100, high + room))
     axes.set_xticks(at, list(models), rotation=30, ha="right")
     name = metric.replace("_f1", "-F1")
-    tidy(axes, ylabel=f"{name}, % (axis cut)", title=title)
+    tidy(axes, ylabel=f"{name}, % (axis cut)")
+    axes.set_title(title, loc="left")
     return figure
 
 
 def iterations(
     lines: Mapping[str, Sequence[float]],
     title: str,
-    *,
     references: Mapping[str, Sequence[float]] | None = None,
-    errors: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
     """F1 by iteration, a line a model; other people's dashed."""
     figure = new(6.4, 3.8)
-    axes = figure.subplots()
+    iteration_lines(figure.subplots(), lines, title, references=references)
+    return figure
+
+
+def iteration_lines(
+    axes: Axes,
+    lines: Mapping[str, Sequence[float]],
+    title: str,
+    *,
+    references: Mapping[str, Sequence[float]] | None = None,
+    errors: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """The same on given axes. A reference "model (whose)" has its model's colour."""
     for i, (name, values) in enumerate(lines.items()):
-        at = range(1, len(values) + 1)
-        spread = None if errors is None else errors.get(name)
         axes.errorbar(
-            at,
+            range(1, len(values) + 1),
             values,
-            yerr=spread,
+            yerr=None if errors is None else errors.get(name),
             marker="o",
             ms=4,
             capsize=3,
@@ -110,8 +119,8 @@ def iterations(
             label=name,
         )
     for name, values in (references or {}).items():
-        base = name.split(" ")[0]
-        place = list(lines).index(base) if base in lines else len(lines)
+        model = name.split(" ")[0]
+        place = list(lines).index(model) if model in lines else len(lines)
         axes.plot(
             range(1, len(values) + 1),
             values,
@@ -126,7 +135,6 @@ def iterations(
     axes.set_xticks(range(1, longest + 1))
     tidy(axes, xlabel="iteration", ylabel="micro-F1, %", title=title)
     axes.legend(frameon=False, fontsize="small")
-    return figure
 
 
 def losses(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Figure:
@@ -139,7 +147,6 @@ def losses(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Fig
         for name, colour in (("train", COLOURS[0]), ("validation", COLOURS[1])):
             epochs = range(1, len(run[name]) + 1)
             axes.plot(epochs, run[name], color=colour, linewidth=1, label=name)
-        axes.set_yscale("log")
         tidy(axes)
         axes.set_title(model, fontsize="medium")
         axes.tick_params(labelsize="small")
@@ -148,7 +155,7 @@ def losses(runs: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> Fig
     panels[0].legend(frameon=False, fontsize="small")
     figure.suptitle(title)
     figure.supxlabel("epoch", fontsize="medium")
-    figure.supylabel("loss (log scale)", fontsize="medium")
+    figure.supylabel("loss", fontsize="medium")
     return figure
 
 
@@ -172,7 +179,7 @@ def critical_differences(
         row = place if left else len(order) - 1 - place
         y, edge = -depth - 0.3 * row, 0.4 if left else last + 0.6
         axes.plot([ranks[model]] * 2 + [edge], [0, y, y], color="0.4", linewidth=0.9)
-        said = f"{model}  {ranks[model]:.2f} "
+        said = f" {model}  {ranks[model]:.2f} "
         axes.text(edge, y, said, ha="right" if left else "left", va="center", size=9)
     for level, (first, final) in enumerate(groups):
         y = -0.2 - 0.22 * level
