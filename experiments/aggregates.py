@@ -1,11 +1,13 @@
 """Aggregates over datasets, ours beside the paper's on the same datasets, and the
 paper's findings as statements that are checked on either."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import paper
 from hopf_jax import metrics
+from hopf_jax.models import MODELS
 
 Table = Mapping[str, Mapping[str, float]]
 
@@ -31,9 +33,7 @@ def summary(table: Table) -> dict[str, Any]:
         statistic, p_value = metrics.friedman(table)
         result["friedman"] = {"statistic": statistic, "p": p_value}
     if len(table) > 1:
-        result["critical_difference"] = metrics.critical_difference(
-            len(table), len(datasets)
-        )
+        result["critical_difference"] = _critical_difference(len(table), len(datasets))
     return result
 
 
@@ -88,6 +88,11 @@ def _verdict(finding: Finding, ours: Table, theirs: Table | None) -> dict[str, A
         "paper": told(theirs),
         "paper_all": told(paper.TRANSDUCTIVE),
     }
+
+
+@functools.cache  # The quantile takes a second.
+def _critical_difference(num_models: int, num_datasets: int) -> float:
+    return metrics.critical_difference(num_models, num_datasets)
 
 
 def _has(table: Table, comparison: paper.Comparison) -> bool:
@@ -163,9 +168,7 @@ def _least(measure: str, model: str, among: str = "") -> Callable[[Table], Any]:
             measure
         ](table)
         if among == "non-iterative":
-            found = {
-                k: v for k, v in found.items() if k not in ("ss-ica", "i-nip-mean")
-            }
+            found = {k: v for k, v in found.items() if not MODELS[k].iterative}
         order = sorted(found, key=lambda name: found[name])
         said = ", ".join(f"{name} {found[name]:.2f}" for name in order[:3])
         return order[0] == model, said

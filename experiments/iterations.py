@@ -15,7 +15,6 @@ from experiments.reproduce import cell_of
 from hopf_jax.models import MODELS
 
 _MODULE = "experiments.iterations"
-_MODELS = ("ss-ica", "i-nip-mean")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = arguments.parser(__doc__, _MODULE)
     parser.add_argument("--dataset", type=arguments.dataset_names, default=None)
-    arguments.add_run_options(parser, _MODELS)
+    arguments.add_run_options(parser, tuple(paper.REDDIT_ITERATIONS))
     options = parser.parse_args(argv)
     once = [model for model in options.models if not MODELS[model].iterative]
     if once:

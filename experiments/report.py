@@ -297,6 +297,6 @@ def _write_both(
         links += [f"![{description}]({name})", ""]
         images.append(drawing.inline(figure, html.escape(description)))
     folders.write_text(folder / "report.md", "\n".join([*body, *links, *source]))
-    main = markup.to_html([*body, "@pictures", *source])
+    main = markup.to_html([*body, "", "@pictures", "", *source])
     main = main.replace("<p>@pictures</p>", "\n".join(images))
     folders.write_text(folder / "report.html", markup.page(title, main))

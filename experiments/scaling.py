@@ -47,12 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     points: dict[str, Any] = {}
     for label, (model, differentiable) in _CURVES.items():
         points[label] = {}
-        spent = False  # More hops never need less.
+        spent = ""  # More hops never need less.
         for hops in range(1, options.hops + 1):
             if differentiable is not None and hops % differentiable:
                 continue
-            point = {"outcome": spent} if spent else None
-            if point is None:
+            point: dict[str, Any] = {"outcome": spent}
+            if not spent:
                 point = _in_a_process(
                     options,
                     {
@@ -138,19 +138,28 @@ def measure(
     for t in range(1, len(result.iterations) + 1):
         seconds = [r["seconds"] for r in result.history if r["iteration"] == t]
         by_iteration.append(float(np.median(seconds[1:])))  # The first compiles.
-    learned = sum(r["seconds"] for r in result.history)
-    inferred = sum(r["seconds"] for r in result.iterations) - learned
     return {
         "outcome": "measured",
         "seconds": round(sum(by_iteration), 4),
         "epoch_seconds": round(float(np.median(by_iteration)), 4),
-        "inference_seconds": round(inferred / len(result.iterations), 4),
+        "inference_seconds": _inference_seconds(result),
         "iterations": len(result.iterations),
         "differentiable_hops": hops,
         "peak_gb": round(_peak_gb(), 3),
         "graph_gb": round(before, 3),
         "roots": int(graph.train.sum()),
     }
+
+
+def _inference_seconds(result: hopf_jax.Result) -> float | None:
+    """Of one pass over the graph; None if the only one compiled."""
+    if len(result.iterations) == 1:
+        return None
+    last = result.iterations[-1]
+    learned = [
+        r["seconds"] for r in result.history if r["iteration"] == last["iteration"]
+    ]
+    return round(last["seconds"] - sum(learned), 4)
 
 
 def _peak_gb() -> float:
@@ -215,10 +224,8 @@ def resident_gb(process_id: int) -> float:
 def _said(point: dict[str, Any]) -> str:
     if point["outcome"] != "measured":
         return point["outcome"]
-    return (
-        f"{point['seconds']:8.3f} s  {point['peak_gb']:.2f} GB  ({point['iterations']} "
-        f"x {point['epoch_seconds']:.3f} s; inference {point['inference_seconds']:.2f} s)"
-    )
+    each = f"{point['iterations']} x {point['epoch_seconds']:.3f} s"
+    return f"{point['seconds']:8.3f} s  {point['peak_gb']:.2f} GB  ({each})"
 
 
 def _draw(points: dict[str, Any], cap: float) -> Any:
@@ -228,24 +235,16 @@ def _draw(points: dict[str, Any], cap: float) -> Any:
         (axes[0], "seconds", "seconds (log scale)", "A training epoch"),
         (axes[1], "peak_gb", "GB", "Peak memory of the process"),
     ):
-        lines = {
-            curve: tuple(
-                zip(
-                    *(
-                        (int(hops), point[name])
-                        for hops, point in of.items()
-                        if point["outcome"] == "measured"
-                    ),
-                    strict=True,
-                )
-            )
-            or ((), ())
-            for curve, of in points.items()
-        }
+        lines = {}
+        for curve, of in points.items():
+            met = {int(h): p for h, p in of.items() if p["outcome"] == "measured"}
+            lines[curve] = (list(met), [point[name] for point in met.values()])
         drawing.curves(panel, lines, xlabel="hops", ylabel=label, title=title)
         most = max((int(h) for of in points.values() for h in of), default=1)
         panel.set_xticks(range(1, most + 1))
     axes[0].set_yscale("log")
+    axes[0].yaxis.set_major_formatter("{x:g}")
+    axes[0].yaxis.set_minor_formatter("")
     axes[1].axhline(cap, color="0.5", linestyle=":", linewidth=1)
     axes[1].set_ylim(0, 1.15 * cap)
     axes[1].text(1, cap, f" cap {cap:g} GB", va="bottom", fontsize="small", color="0.4")
