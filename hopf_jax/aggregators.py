@@ -5,6 +5,7 @@ padding edges have receiver R or more, and `globals` holds the CSR rows of the h
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -31,8 +32,8 @@ class Aggregate:
 
     Attributes:
       name: how it is saved and printed.
-      apply: (graph, x [S, *], num_receivers, weights, key) -> [R, *]. The key is for
-        aggregators that draw; None means: do not draw.
+      apply: (graph, x [S, *], num_receivers, weights, draws) -> [R, *]. The draws are
+        random bits [E] while training an ordered aggregate, and None otherwise.
       shapes: (width of x, hidden width) -> shapes of its own weights, if any.
       linear: the result is linear in x and of the same width, so weights may be
         applied on either side of it.
@@ -50,29 +51,29 @@ class Aggregate:
         return width if self.linear else hidden
 
 
-def _sum(graph, x, num_receivers, weights, key):
+def _sum(graph, x, num_receivers, weights, draws):
     """A x."""
-    del num_receivers, weights, key
+    del num_receivers, weights, draws
     return spmm(graph.globals, graph.edges["weight"], x)
 
 
-def _mean(graph, x, num_receivers, weights, key):
+def _mean(graph, x, num_receivers, weights, draws):
     """D^-1 A x."""
     degree = graph.nodes["degree"][:num_receivers, None]
-    total = _sum(graph, x, num_receivers, weights, key)
+    total = _sum(graph, x, num_receivers, weights, draws)
     return total / jnp.where(degree > 0, degree, 1)  # Isolated nodes: 0, not 0/0.
 
 
-def _symmetric(graph, x, num_receivers, weights, key):
+def _symmetric(graph, x, num_receivers, weights, draws):
     """(D + I)^-1/2 A (D + I)^-1/2 x."""
     scale = jax.lax.rsqrt(graph.nodes["degree"] + 1)[:, None]
-    total = _sum(graph, scale * x, num_receivers, weights, key)
+    total = _sum(graph, scale * x, num_receivers, weights, draws)
     return scale[:num_receivers] * total
 
 
-def _max(graph, x, num_receivers, weights, key):
+def _max(graph, x, num_receivers, weights, draws):
     """max over the neighbours j of relu(x_j W); weights of edges play no part."""
-    del key
+    del draws
     pooled = jax.nn.relu(x @ weights["pool"])  # [S, H]
     messages = jnp.take(pooled, graph.senders, axis=0, mode="clip")  # [E, H]
     largest = jax.ops.segment_max(
@@ -81,7 +82,7 @@ def _max(graph, x, num_receivers, weights, key):
     return jnp.maximum(largest, 0)  # Isolated nodes: 0, not -inf.
 
 
-def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
+def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
     """Last state of an LSTM over a node's neighbours, in random order.
 
     Nodes are sorted by falling degree, and steps 2^j to 2^(j+1) run on the first
@@ -92,16 +93,16 @@ def _lstm(graph, x, num_receivers, weights, key, *, max_neighbors):
     rows: Rows = graph.globals
     num_edges = graph.senders.shape[0]
     senders = graph.senders
-    if key is not None:
-        draw = jax.random.bits(key, (num_edges,))
-        senders = jax.lax.sort((graph.receivers, draw, senders), num_keys=2)[2]
+    if draws is not None:
+        senders = jax.lax.sort((graph.receivers, draws, senders), num_keys=2)[2]
     hidden = weights["recurrent"].shape[0]
     inputs = x @ weights["input"]  # [S, 4H]
     length = jnp.minimum(jnp.diff(rows.indptr), max_neighbors)  # [R]
     order = jnp.argsort(-length)  # Most neighbours first.
     start, length = rows.indptr[:-1][order], length[order]
 
-    @jax.checkpoint  # Keep the states of a step, not its gates.
+    # Keep the states of a step, not its gates.
+    @functools.partial(jax.checkpoint, static_argnums=2)
     def step(state, t, active):
         memory, output = state
         at = jnp.take(senders, start[:active] + t, mode="clip")
@@ -145,8 +146,10 @@ def _steps(step, state, begin, end, last, active):
 def lstm(max_neighbors: int = 128) -> Aggregate:
     """GraphSAGE's LSTM over at most `max_neighbors` neighbours in random order."""
 
-    def apply(graph, x, num_receivers, weights, key):
-        return _lstm(graph, x, num_receivers, weights, key, max_neighbors=max_neighbors)
+    def apply(graph, x, num_receivers, weights, draws):
+        return _lstm(
+            graph, x, num_receivers, weights, draws, max_neighbors=max_neighbors
+        )
 
     def shapes(width: int, hidden: int) -> Shapes:
         return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}

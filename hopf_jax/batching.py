@@ -352,7 +352,7 @@ def _transpose(
 
 def fill(array: np.ndarray, length: int, value: float) -> np.ndarray:
     """The array with `value` at its end, up to `length`."""
-    out = np.full(length, value, array.dtype)
+    out = np.full((length, *array.shape[1:]), value, array.dtype)
     out[: len(array)] = array
     return out
 

@@ -82,7 +82,8 @@ def check_features(features: Any) -> np.ndarray | sp.csr_array:
     """Features [N, F] as float32, dense or CSR; a memory map stays on disk."""
     if sp.issparse(features):
         matrix = sp.csr_array(features)
-        data = matrix.data.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # Refused below, by its place.
+            data = matrix.data.astype(np.float32)
         _first(
             ~np.isfinite(data),
             lambda i: _not_finite(
@@ -91,7 +92,9 @@ def check_features(features: Any) -> np.ndarray | sp.csr_array:
                 int(matrix.indices[i]),
             ),
         )
-        matrix = sp.csr_array((data, matrix.indices, matrix.indptr), matrix.shape)
+        # A copy: merging duplicates sorts in place, and the caller's stays as it was.
+        indices, indptr = matrix.indices.copy(), matrix.indptr.copy()
+        matrix = sp.csr_array((data, indices, indptr), matrix.shape)
         matrix.sum_duplicates()
         return matrix
     if features is None:
@@ -111,7 +114,8 @@ def check_features(features: Any) -> np.ndarray | sp.csr_array:
             "Reshape a single feature with features[:, None]."
         )
     for start in range(0, matrix.shape[0], _ROWS_AT_ONCE):
-        rows = np.asarray(matrix[start : start + _ROWS_AT_ONCE], np.float32)
+        with np.errstate(over="ignore"):
+            rows = np.asarray(matrix[start : start + _ROWS_AT_ONCE], np.float32)
         bad = ~np.isfinite(rows)
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -129,7 +133,7 @@ def check_labels(
     Class ids: -1, NaN, None or "" is unknown. A matrix: a row with a NaN is unknown,
     and so is an all-zero row of a one-hot matrix.
     """
-    array = np.asarray(labels)
+    array = _plain(np.asarray(labels))
     if array.ndim not in (1, 2):
         raise ValueError(
             f"labels has shape {array.shape}; give class ids [N] or a matrix [N, C]."
@@ -242,6 +246,16 @@ def _numbers(values: Any, name: str) -> np.ndarray:
         return array.astype(np.float32)
 
 
+def _plain(labels: np.ndarray) -> np.ndarray:
+    """Class ids among None as floats with NaN; names stay names."""
+    if labels.dtype != object or labels.ndim != 1:
+        return labels
+    known = [v for v in labels.tolist() if v is not None]
+    if all(isinstance(v, int | float | np.number) for v in known):
+        return np.array([np.nan if v is None else v for v in labels.tolist()], float)
+    return labels
+
+
 def _from_ids(
     array: np.ndarray, label_names: Sequence[str] | None
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
@@ -256,7 +270,9 @@ def _from_ids(
         ids = np.array([place.get(value, -1) for value in text.tolist()], np.int64)
         _first(
             known & (ids < 0),
-            lambda i: f"labels[{i}] is {text[i]!r}, which label_names does not list.",
+            lambda i: (
+                f"labels[{i}] is {str(text[i])!r}, which label_names does not list."
+            ),
         )
     else:
         if array.dtype.kind not in "fiub":

@@ -91,7 +91,8 @@ class Config:
         if self.init_weights not in ("glorot", "fan-out"):
             self._refuse("init_weights", "'glorot' or 'fan-out'")
         if self.fanouts is not None:
-            fanouts = tuple(self.fanouts)
+            listed = isinstance(self.fanouts, tuple | list)
+            fanouts = tuple(self.fanouts) if listed else ()
             if len(fanouts) != self.num_hops or not all(
                 isinstance(f, int) and f > 0 for f in fanouts
             ):

@@ -1,6 +1,7 @@
 """The batches of a run: grouped in few layouts, resident or streamed, same numbers."""
 
 import dataclasses
+import itertools
 import queue
 import threading
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from hopf_jax.batching import (
     Layout,
     Neighborhoods,
     Subgraph,
+    fill,
     num_values,
     pad,
+    ranges,
     stack,
 )
 from hopf_jax.graph import Graph
@@ -24,6 +27,10 @@ from hopf_jax.sparse import Array
 
 _MOST_GROUPS = 3
 _WASTE = 0.15  # Padding that is worth another compilation.
+# With so few batches a run is over soon after it is compiled: then a layout that other
+# splits of the graph share is worth more than a tight one.
+_FEW_BATCHES = 32
+_SHARED_WASTE = 0.25
 
 
 class Group(NamedTuple):
@@ -60,13 +67,23 @@ class Feed:
     def __init__(self, graph: Graph, roots: np.ndarray, how: FeedSettings, seed: int):
         self.graph, self.how, self.seed = graph, how, seed
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
-        self.roots = deal(roots, how.batch_size, seed if how.shuffle else None)
+        self.roots = deal(
+            graph, roots, how.batch_size, np.random.default_rng([seed, 0])
+        )
         self.features = "sparse" if sp.issparse(graph.features) else "resident"
         if isinstance(graph.features, np.memmap):
             self.features = "dense"
         sizes = np.array([self._size(self._subgraph(i, 0)) for i in self._all()])
         self.sizes = sizes
         self.layouts, self.members = group(sizes, how.num_hops)
+        if len(self.roots) <= _FEW_BATCHES:
+            shared = self._shared_layout(len(roots))
+            waste = _waste(sizes, [shared], [np.arange(len(sizes))], how.num_hops)
+            if all(shared.holds(size) for size in sizes) and waste <= _SHARED_WASTE:
+                self.layouts, self.members = (
+                    [shared],
+                    [np.arange(len(sizes), dtype=np.int32)],
+                )
         drawn = how.fanouts is not None and how.resample
         needed = sum(
             len(m) * self._bytes(layout)
@@ -116,6 +133,19 @@ class Feed:
 
         return prefetch(prepare())
 
+    def _shared_layout(self, num_roots: int) -> Layout:
+        """The layout of so many roots of this graph, whichever they are."""
+        rng = np.random.default_rng(0)
+        sizes: list[tuple[int, ...]] = []
+        while len(sizes) < _FEW_BATCHES:
+            roots = rng.choice(self.graph.num_nodes, num_roots, replace=False)
+            for part in deal(self.graph, roots, self.how.batch_size, rng):
+                sizes.append(self._size(self._hoods.subgraph(part, (0, len(sizes)))))
+        # A little more than was seen, so that most splits fit; roots are as many.
+        room = np.array(sizes)
+        room[:, 1:] = np.ceil(1.05 * room[:, 1:])
+        return Layout.over(room, self.how.num_hops)
+
     def _all(self) -> range:
         return range(len(self.roots))
 
@@ -162,44 +192,65 @@ def _scalar(count: int) -> np.ndarray:
     return np.array(count, np.int32)
 
 
-def deal(roots: np.ndarray, batch_size: int, seed: int | None) -> list[np.ndarray]:
-    """Roots in as few batches as the size allows, of equal size, give or take one."""
-    if seed is not None:
-        roots = np.random.default_rng([seed, 0]).permutation(roots)
-    return np.array_split(roots, max(1, -(-len(roots) // batch_size)))
+def deal(
+    graph: Graph, roots: np.ndarray, batch_size: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Roots in as few batches as the size allows, alike in number and in neighbours.
+
+    Roots are sorted by the size of their neighbourhood and dealt like cards, each round
+    in random order: batches then need about the same room, and little padding.
+    """
+    count = max(1, -(-len(roots) // batch_size))
+    rounds = -(-len(roots) // count)
+    by_size = rng.permutation(roots)
+    by_size = by_size[np.argsort(-neighbourhood(graph, by_size), kind="stable")]
+    cards = fill(by_size, rounds * count, -1).reshape(rounds, count)
+    dealt = rng.permuted(cards, axis=1).T
+    return [batch[batch >= 0] for batch in dealt]
+
+
+def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:
+    """About how many edges two hops around each root have: its neighbours' degrees."""
+    starts, ends = graph.indptr[roots], graph.indptr[roots + 1]
+    senders = graph.indices[ranges(starts, ends - starts)]
+    degrees = graph.indptr[senders + 1] - graph.indptr[senders]
+    sums = np.concatenate([[0], np.cumsum(degrees)])
+    stops = np.cumsum(ends - starts)
+    return sums[stops] - sums[stops - (ends - starts)]
 
 
 def group(sizes: np.ndarray, num_hops: int) -> tuple[list[Layout], list[np.ndarray]]:
     """Few layouts for subgraphs of these sizes, and which subgraphs go into each.
 
-    One layout, unless its padding would waste more than a sixth of the work; then the
-    subgraphs are cut by size into two or three.
+    One layout, unless its padding would waste more than a sixth of the nodes or edges;
+    then the subgraphs are cut by size into two or three.
     """
     by_size = np.argsort(sizes.sum(axis=1), kind="stable")
-    for count in range(1, _MOST_GROUPS + 1):
-        cuts = _best_cuts(sizes[by_size], count, num_hops)
-        members = [np.sort(m) for m in np.split(by_size, cuts) if len(m)]
-        layouts = [Layout.over(sizes[m], num_hops) for m in members]
-        if _cost(sizes[by_size], cuts, num_hops) <= (1 + _WASTE) * sizes.sum():
-            break
-    return layouts, [m.astype(np.int32) for m in members]
-
-
-def _best_cuts(sizes: np.ndarray, count: int, num_hops: int) -> tuple[int, ...]:
     places = np.unique(np.linspace(0, len(sizes), 17).astype(int)[1:-1])
-    options: list[tuple[int, ...]] = [()]
-    for _ in range(count - 1):
-        options = [(*o, int(p)) for o in options for p in places if not o or p > o[-1]]
-    return min(options or [()], key=lambda cuts: _cost(sizes, cuts, num_hops))
+    best: tuple[float, list[Layout], list[np.ndarray]] | None = None
+    for count in range(_MOST_GROUPS):
+        for cuts in itertools.combinations(places, count):
+            members = [np.sort(m) for m in np.split(by_size, cuts) if len(m)]
+            layouts = [Layout.over(sizes[m], num_hops) for m in members]
+            waste = _waste(sizes, layouts, members, num_hops)
+            if best is None or waste < best[0]:
+                best = waste, layouts, members
+        if best is not None and best[0] <= _WASTE:
+            break
+    assert best is not None
+    return best[1], [m.astype(np.int32) for m in best[2]]
 
 
-def _cost(sizes: np.ndarray, cuts: tuple[int, ...], num_hops: int) -> int:
-    total = 0
-    for part in np.split(sizes, list(cuts)):
-        if len(part):
-            layout = Layout.over(part, num_hops)
-            total += len(part) * (sum(layout.nodes + layout.edges) + layout.values)
-    return total
+def _waste(
+    sizes: np.ndarray, layouts: list[Layout], members: list[np.ndarray], num_hops: int
+) -> float:
+    """Padding as a share of what is real: of nodes or of edges, whichever is more."""
+    real = sizes[:, [num_hops, -2]].sum(axis=0)  # With no hops, of nodes twice.
+    padded = sum(
+        len(m) * np.array([layout.nodes[-1], (layout.nodes + layout.edges)[-1]])
+        for layout, m in zip(layouts, members, strict=True)
+    )
+    return float(np.max(padded / np.maximum(real, 1)) - 1)
 
 
 def prefetch(items: Iterator[Group], ahead: int = 1) -> Iterator[Group]:

@@ -184,6 +184,7 @@ class Graph:
                 "matrix; scipy.sparse.csr_array(matrix) makes one of a dense matrix."
             )
         matrix = sp.coo_array(adjacency)
+        matrix.eliminate_zeros()  # A stored False is no edge either.
         if matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"adjacency has shape {matrix.shape}; it must be square.")
         features = checks.check_features(features)
@@ -226,8 +227,6 @@ class Graph:
                 labels = [[np.nan] * width if v is None else v for v in labels]
             else:
                 labels = np.array([None if v is None else v for v in labels], object)
-        if labels is not None and np.asarray(labels).dtype == object:
-            labels = _plain(np.asarray(labels))
         keywords.setdefault("directed", graph.is_directed())
         return cls.from_edges(
             np.array([place[e[0]] for e in edges], np.int64),
@@ -354,11 +353,3 @@ def _attribute(graph: Any, node: Any, name: str) -> Any:
             f"node {node!r} has no attribute {name!r}. Set it on every node, or pass "
             "features as a matrix in the order of graph.nodes."
         ) from None
-
-
-def _plain(labels: np.ndarray) -> np.ndarray:
-    """Class ids among None as floats with NaN; names stay names."""
-    known = [v for v in labels.tolist() if v is not None]
-    if all(isinstance(v, int | float | np.number) for v in known):
-        return np.array([np.nan if v is None else v for v in labels.tolist()], float)
-    return labels

@@ -12,6 +12,7 @@ from hopf_jax.batching import (
     Batch,
     Layout,
     Neighborhoods,
+    fill,
     node_features,
     num_values,
     pad,
@@ -20,6 +21,7 @@ from hopf_jax.batching import (
 from hopf_jax.graph import Graph
 from hopf_jax.nets import Net
 from hopf_jax.propagation import Signals
+from hopf_jax.sparse import to_dense
 
 _NODES_A_CHUNK = 1 << 17
 
@@ -149,7 +151,11 @@ def predict_logits(
     layers = net.row.num_layers(net.sizes.num_hops)
     h0: Any = None
     if net.row.learned_input or not layers:
-        h0 = _collect((c, embed(c, senders=False)) for c in whole.chunks())
+        h0 = _collect(
+            # Without a hop, h_0 = X may still be sparse here.
+            (c, to_dense(embed(c, senders=False), net.sizes.features))
+            for c in whole.chunks()
+        )
     h = h0
     for k in range(1, layers + 1):
         h = _collect(
@@ -157,7 +163,10 @@ def predict_logits(
             for c in whole.chunks()
         )
     bounds = zip(whole.bounds[:-1], whole.bounds[1:], strict=True)
-    logits = [jax.device_get(_readout(net, params, h[a:b])) for a, b in bounds]
+    logits = []
+    for a, b in bounds:
+        rows = h[a:b] if whole.single else fill(h[a:b], round_up(int(b - a)), 0)
+        logits.append(jax.device_get(_readout(net, params, rows))[: b - a])
     return np.concatenate(logits), h
 
 

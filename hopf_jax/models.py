@@ -29,7 +29,9 @@ class Gate:
 
     def __call__(self, degree: jax.Array) -> jax.Array | float:
         """Degrees [R] to weights [R], or one number where the degree plays no part."""
-        return self.scale * (degree + 1) ** self.power if self.power else self.scale
+        if not self.power:
+            return float(self.scale)
+        return self.scale * (degree + 1) ** self.power
 
 
 one = Gate()

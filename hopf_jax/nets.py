@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import jraph
 
+from hopf_jax import noise
 from hopf_jax.batching import Batch
 from hopf_jax.models import Row
 from hopf_jax.propagation import HopWeights, Signals, propagate
@@ -92,12 +93,12 @@ class Net(nn.Module):
     def declare(self) -> None:
         """Nothing but the weights: what `init` needs to draw them."""
 
-    def embed(self, x: Matrix, key: jax.Array | None = None) -> Matrix:
+    def embed(self, x: Matrix, words: jax.Array | None = None) -> Matrix:
         """h_0 [N, H] of features [N, F]; the features themselves for some rows."""
         if not self.row.learned_input:
             # Where no weight matrix meets X alone, its zeros have to be written out.
             return x if self.row.multiplies_input else to_dense(x, self.sizes.features)
-        h = matmul(drop(key, x, self.dropout), self.w_0)
+        h = matmul(drop(words, 0, x, self.dropout), self.w_0)
         return nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
 
     def hop(
@@ -106,32 +107,31 @@ class Net(nn.Module):
         graph: jraph.GraphsTuple,
         signals: Signals,
         num_receivers: int,
-        key: jax.Array | None = None,
+        words: jax.Array | None = None,
     ) -> jax.Array:
         """h_k [R, *] of the first R nodes of the graph of hop k (1 to K)."""
         row = self.row
         if not row.learned_hops:
             out = propagate(row, self.hops[k - 1], graph, signals, num_receivers)
             return self._skip(k, out, signals)
-        keys = [None] * 3 if key is None else jax.random.split(key, 3)
         # Label summaries are not dropped: they are few, and already uncertain.
         dropped = signals._replace(
-            h0=drop(keys[0], signals.h0, self.dropout) if self._reads("h0") else None,
-            h=drop(keys[1], signals.h, self.dropout) if self._reads("h") else None,
+            h0=drop(words, 3 * k, signals.h0, self.dropout),
+            h=drop(words, 3 * k + 1, signals.h, self.dropout),
         )
-        out = propagate(row, self.hops[k - 1], graph, dropped, num_receivers, keys[2])
+        draws = None
+        if words is not None and row.aggregate.ordered:
+            draws = noise.bits(words, 3 * k + 2, graph.senders.shape[0])
+        out = propagate(row, self.hops[k - 1], graph, dropped, num_receivers, draws)
         return nn.relu(self._skip(k, out, signals))
-
-    def _reads(self, signal: str) -> bool:
-        return signal in self.row.phi + self.row.psi
 
     def _skip(self, k: int, out: jax.Array, signals: Signals) -> jax.Array:
         first = self.row.skip_from
         return out + signals.h[: out.shape[0]] if first and k >= first else out
 
-    def readout(self, h: jax.Array, key: jax.Array | None = None) -> jax.Array:
+    def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
         """Logits [R, C] of h_K [R, *]."""
-        logits = matmul(drop(key, h, self.dropout), self.w_output)
+        logits = matmul(drop(words, 1, h, self.dropout), self.w_output)
         return logits if self.b_output is None else logits + self.b_output[None, :]
 
     def __call__(
@@ -139,7 +139,7 @@ class Net(nn.Module):
         batch: Batch,
         x: Matrix,
         summary: jax.Array | None,
-        key: jax.Array | None = None,
+        words: jax.Array | None = None,
     ) -> jax.Array:
         """Logits [R, C] of a batch's roots.
 
@@ -147,16 +147,13 @@ class Net(nn.Module):
           batch: a padded subgraph.
           x: features of its nodes, [N, F].
           summary: label summaries of its nodes, [N, C]; no gradient flows into them.
-          key: given while training, it draws the dropout; None predicts.
+          words: random words [2] of a training step; None predicts.
         """
         row, sizes = self.row, self.sizes
         layers = row.num_layers(sizes.num_hops)
-        keys = [None] * (layers + 2)
-        if key is not None:
-            keys = list(jax.random.split(key, layers + 2))
         if summary is not None:
             summary = jax.lax.stop_gradient(summary)
-        h0 = h = self.embed(x, keys[0])
+        h0 = h = self.embed(x, words)
         for k in range(1, layers + 1):
             # Layer k is wanted within K - k hops of the roots, if anyone reads on.
             away = layers - k if "h" in row.psi else 0
@@ -165,8 +162,8 @@ class Net(nn.Module):
             if row.psi:
                 senders = graph.nodes["degree"].shape[0]
                 signals = Signals(*(first_rows(s, senders) for s in signals))
-            h = self.hop(k, graph, signals, receivers, keys[k])
-        return self.readout(h, keys[-1])
+            h = self.hop(k, graph, signals, receivers, words)
+        return self.readout(h, words)
 
 
 def first_rows(signal: Matrix, count: int) -> Matrix:
@@ -176,14 +173,11 @@ def first_rows(signal: Matrix, count: int) -> Matrix:
     return signal[:count]
 
 
-def drop(key: jax.Array | None, x: Matrix, rate: float) -> Matrix:
-    """Dropout with 8 random bits an entry; of a sparse matrix, its non-zeros."""
-    if key is None or rate == 0 or x is None:
+def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
+    """Dropout of the entries of x, or of the non-zeros of a sparse matrix."""
+    if words is None or rate == 0 or x is None:
         return x
     if isinstance(x, SparseMatrix):
-        return x._replace(values=drop(key, x.values, rate))
-    threshold = round(rate * 256)
-    words = jax.random.bits(key, (-(-x.size // 4),))
-    bits = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(-1)[: x.size]
-    keep = bits.reshape(x.shape) >= threshold
-    return jnp.where(keep, x * (256 / (256 - threshold)), 0)
+        return x._replace(values=drop(words, site, x.values, rate))
+    draw = noise.bits(words, site, x.size).reshape(x.shape)
+    return jnp.where(draw >= jnp.uint32(rate * 2**32), x / (1 - rate), 0)

@@ -41,7 +41,7 @@ def propagate(
     graph: jraph.GraphsTuple,
     signals: Signals,
     num_receivers: int,
-    key: jax.Array | None = None,
+    draws: jax.Array | None = None,
 ) -> jax.Array:
     """One hop, before the nonlinearity (Eq. 1): alpha Phi W_phi + beta F(A) Psi W_psi.
 
@@ -52,7 +52,7 @@ def propagate(
         of the whole graph, `edges["weight"]` [E] and the CSR rows in `globals`.
       signals: arrays on the S nodes; padding rows may hold any finite value.
       num_receivers: R.
-      key: for aggregators that draw while training.
+      draws: random bits [E] for aggregators that read neighbours in random order.
 
     Returns:
       [R, H], or [R, 2H] for a row that concatenates. Rows of real nodes do not depend
@@ -70,7 +70,7 @@ def propagate(
         if early:
             read = matmul(read, weights.psi)[: graph.nodes["degree"].shape[0]]
         neighbours = row.aggregate.apply(
-            graph, read, num_receivers, weights.aggregate, key
+            graph, read, num_receivers, weights.aggregate, draws
         )
         if row.shared_weights:
             # One product for both parts, as the weights are one.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from hopf_jax import noise
 from hopf_jax.batching import Batch
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, Group
@@ -105,11 +106,11 @@ def batch_loss(
     params: Params,
     batch: Batch,
     inputs: Inputs,
-    key: jax.Array | None,
+    words: jax.Array | None,
 ) -> tuple[jax.Array, Totals]:
     """Loss of a batch, mean over its real roots, plus L2; and its totals."""
     x, summary = node_inputs(batch, inputs)
-    logits: Any = net.apply({"params": params}, batch, x, summary, key)
+    logits: Any = net.apply({"params": params}, batch, x, summary, words)
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )
@@ -157,9 +158,8 @@ def _train(net, objective, carry, groups, inputs, key, learning_rate):
 
     def step(carry, batch, number):
         state, totals = carry
-        grads, seen = gradient(
-            net, objective, state.params, batch, inputs, jax.random.fold_in(key, number)
-        )
+        words = noise.words(jax.random.fold_in(key, number))
+        grads, seen = gradient(net, objective, state.params, batch, inputs, words)
         updates, optimizer = objective.optimizer.update(grads, state.optimizer)
         params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
         keep = objective.averaging

@@ -1,7 +1,10 @@
 """What all tests share."""
 
+import collections
+
 import hypothesis
 import jax
+import pytest
 
 # [N] + [N, 1] is [N, N]: a forgotten axis must fail, not broadcast.
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -9,3 +12,26 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # The same examples in every run, and as long for each as a first compilation takes.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
+
+_COMPILED: collections.Counter[str] = collections.Counter()
+
+
+def _count(event, seconds, *, fun_name="", **others):
+    del seconds, others
+    if event.endswith("backend_compile_duration"):
+        _COMPILED[fun_name.removeprefix("jit(").removesuffix(")")] += 1
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@pytest.fixture
+def compiled():
+    """How often each jitted function has been compiled in this test, by its name."""
+    before = _COMPILED.copy()
+
+    class Compiled:
+        def __getitem__(self, name):
+            return _COMPILED[name] - before[name]
+
+    return Compiled()

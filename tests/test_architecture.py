@@ -1,0 +1,169 @@
+"""Which way imports point, how long a module is, and where names may occur."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from hopf_jax import MODELS
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "hopf_jax"
+
+# What each module may import of the package. A module that is not here fails: say where
+# it stands. Nothing but these, so that the arrows cannot turn or close a circle.
+_NUMBERS = {"checks", "graph", "sparse", "batching", "feeding"}
+_RULE = {"sparse", "aggregators", "models", "propagation", "noise"}
+ALLOWED = {
+    "checks": set(),
+    "config": set(),
+    "metrics": set(),
+    "noise": set(),
+    "sparse": set(),
+    "plotting": set(),
+    "graph": {"checks"},
+    "batching": {"graph", "sparse"},
+    "feeding": {"graph", "sparse", "batching"},
+    "aggregators": {"sparse"},
+    "models": {"aggregators"},
+    "propagation": {"sparse", "models"},
+    "nets": _RULE | {"batching"},
+    "training": _NUMBERS | _RULE | {"nets", "config", "metrics"},
+    "inference": _NUMBERS | _RULE | {"nets"},
+    "summaries": _NUMBERS | {"nets", "inference", "config"},
+    "result": _NUMBERS
+    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    "fitting": _NUMBERS
+    | {"nets", "models", "training", "inference", "summaries", "result", "config"}
+    | {"metrics"},
+    "datasets": {"datasets", "graph", "checks"},
+    "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
+    | {"result", "batching"},
+}
+
+
+def modules():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part(path):
+    """The module a file belongs to; a sub-package is one."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(source, package="hopf_jax"):
+    """The parts of the package that some source imports, at any depth of it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where they point"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == package:
+                found.add(parts[1] if len(parts) > 1 else "__init__")
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    name = part(path)
+    assert name in ALLOWED, f"{name} is new: say in ALLOWED what it may import"
+    assert imported(path.read_text()) <= ALLOWED[name]
+
+
+def test_what_is_allowed_has_no_circle():
+    seen = {}
+
+    def walk(name):
+        assert seen.get(name) != "open", f"{name} imports itself in the end"
+        if name not in seen:
+            seen[name] = "open"
+            for other in ALLOWED[name] - {name}:
+                walk(other)
+            seen[name] = "done"
+
+    for name in ALLOWED:
+        walk(name)
+    assert set(seen) == set(ALLOWED)
+
+
+def test_a_reversal_would_be_seen():
+    assert imported("from hopf_jax.fitting import fit") == {"fitting"}
+    assert imported("import hopf_jax.nets as n") == {"nets"}
+    assert imported("from hopf_jax import checks, graph") == {"checks", "graph"}
+    assert imported("def f():\n    from hopf_jax import nets") == {"nets"}
+    assert not imported("import hopf_jaxx") and not imported("import numpy")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_the_package_knows_nothing_of_experiments_or_tests(path):
+    source = path.read_text()
+    assert not imported(source, "experiments")
+    assert not imported(source, "tests")
+
+
+def test_no_module_is_over_400_lines():
+    files = [*modules(), *(ROOT / "experiments").rglob("*.py")]
+    lengths = {str(f): len(f.read_text().splitlines()) for f in files}
+    assert {f: n for f, n in lengths.items() if n > 400} == {}
+
+
+def test_flax_is_known_in_one_file():
+    knows = {part(p) for p in modules() if imported(p.read_text(), "flax")}
+    assert knows == {"nets"}
+
+
+def literals(path):
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def test_a_models_name_occurs_in_few_places():
+    files = [*modules(), *(ROOT / "experiments").rglob("*.py")]
+    named = {str(f.relative_to(ROOT)): literals(f) & set(MODELS) for f in files}
+    named = {f: names for f, names in named.items() if names}
+    assert named.pop("hopf_jax/models.py") == set(MODELS)
+    named.pop("experiments/paper.py")
+    assert named.pop("hopf_jax/fitting.py") == {"i-nip-mean"}  # The default.
+    assert named == {}
+
+
+def run(code):
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_is_quick():
+    # Beyond jax's own import; the best of three, as others may be at work.
+    code = (
+        "import time, jax; jax.numpy; begun = time.perf_counter(); import hopf_jax; "
+        "print(time.perf_counter() - begun)"
+    )
+    assert min(float(run(code)) for _ in range(3)) < 2
+
+
+def test_importing_leaves_the_heavy_and_the_optional_alone():
+    heavy = ("matplotlib", "torch", "networkx", "pandas", "sklearn", "orbax")
+    code = (
+        "import sys, hopf_jax; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    )
+    assert not set(heavy) & set(run(code).split())
+
+
+def test_the_public_names_are_there():
+    import hopf_jax
+
+    assert set(hopf_jax.__all__) >= {"fit", "load", "Config", "Graph", "MODELS", "Row"}
+    assert all(hasattr(hopf_jax, name) for name in hopf_jax.__all__)

@@ -1,0 +1,78 @@
+"""A setting out of range fails by its name."""
+
+import dataclasses
+
+import pytest
+
+from hopf_jax import Config
+
+WHOLE = (-1, 1.5, "2", None, True)
+BAD = {
+    "num_hops": (*WHOLE, 17),
+    "hidden_size": (*WHOLE, 0),
+    "num_iterations": (*WHOLE, 0),
+    "tolerance": (-0.1, float("nan"), float("inf"), "0", None, True),
+    "average_labels": (1, None, "yes"),
+    "warm_start": (0, None),
+    "summary": ("label", None, 1),
+    "batch_size": (*WHOLE, 0),
+    "fanouts": ((5,), (5, 0), (5, -1), (5, 1.5), 25, "ab"),
+    "neighbor_fraction": (0, -0.5, 1.1, float("nan"), None),
+    "learning_rate": (0, -1, float("nan"), float("inf"), "1e-2"),
+    "l2": (-1e-9, float("nan"), None),
+    "dropout": (-0.1, 1, 1.0, 2, float("nan"), None),
+    "weighted_loss": (1, None),
+    "clip": (0, -5, float("inf"), None),
+    "averaging": (-0.1, 1, float("nan"), None),
+    "max_epochs": (*WHOLE, 0),
+    "min_epochs": WHOLE,
+    "patience": (*WHOLE, 0),
+    "init_weights": ("normal", None),
+    "bias": (1, None),
+    "memory_budget": WHOLE,
+    "chunk_edges": (*WHOLE, 0),
+}
+GOOD = {
+    "num_hops": (0, 16),
+    "tolerance": (0, 0.5),
+    "fanouts": (None, (25, 10), [25, 10]),
+    "neighbor_fraction": (1e-9, 1),
+    "dropout": (0, 0.999),
+    "l2": (0, 1),
+    "min_epochs": (0, 10**9),
+    "memory_budget": (0,),
+    "chunk_edges": (1,),
+}
+
+
+def test_every_field_is_tested_and_documented():
+    names = {field.name for field in dataclasses.fields(Config)}
+    assert names == set(BAD)
+    for name in names:
+        assert f"      {name}: " in Config.__doc__ or f"  {name}: " in Config.__doc__
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in BAD for value in BAD[name]]
+)
+def test_out_of_range(name, value):
+    with pytest.raises(ValueError, match=f"^{name} is .*; it must be"):
+        Config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in GOOD for value in GOOD[name]]
+)
+def test_within_range(name, value):
+    kept = getattr(Config(**{name: value}), name)
+    assert kept == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_it_is_varied_not_changed():
+    config = Config()
+    assert hash(dataclasses.replace(config, num_hops=3)) != hash(config)
+    assert Config(fanouts=[3, 2]) == Config(fanouts=(3, 2))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.num_hops = 3
+    with pytest.raises(TypeError):
+        dataclasses.replace(config, num_hop=3)
