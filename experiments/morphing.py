@@ -100,6 +100,7 @@ def _draw(linear: dict[str, Any], trained: dict[str, Any], options: Any) -> Any:
         marker = "osv^DxP*"[i % 8]
         panels[0].plot(hops, entry["measured"], marker, color=colour, ms=5, label=label)
     panels[0].set_yscale("log")
+    panels[0].yaxis.set_major_formatter("{x:g}")
     drawing.tidy(
         panels[0],
         xlabel="hop k",
