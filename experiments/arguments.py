@@ -1,0 +1,136 @@
+"""What the experiments' command lines share."""
+
+import argparse
+import pathlib
+from collections.abc import Sequence
+
+from experiments import folders, paper, tables
+from hopf_jax.datasets import DATASETS, SYNTHETIC, find
+from hopf_jax.models import MODELS
+
+
+def parser(doc: str | None, module: str) -> argparse.ArgumentParser:
+    """A parser that describes itself with a module's docstring."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "--workdir",
+        type=pathlib.Path,
+        default=folders.RESULTS,
+        help="where results go (default: results)",
+    )
+    return made
+
+
+def add_run_options(
+    made: argparse.ArgumentParser,
+    models: Sequence[str] = tables.MODELS,
+    *,
+    several_folds: bool = True,
+) -> None:
+    """Options of experiments that learn models, on folds or on one split."""
+    made.add_argument(
+        "--models",
+        type=model_names,
+        default=tuple(models),
+        help=f"comma-separated (default: {','.join(models)})",
+    )
+    if several_folds:
+        made.add_argument(
+            "--folds",
+            type=folds,
+            default=tuple(range(1, paper.NUM_FOLDS + 1)),
+            help="comma-separated (default: 1,2,3,4,5)",
+        )
+    made.add_argument("--seed", type=seed, default=0, help="of training (default: 0)")
+    made.add_argument(
+        "--fresh", action="store_true", help="forget what is kept, and start over"
+    )
+    made.add_argument(
+        "--workers", type=positive, help="processes (default: 2 on a CPU, else 1)"
+    )
+    made.add_argument(
+        "--max-epochs",
+        type=positive,
+        help="stop every iteration here: for a quick look, not for a figure",
+    )
+
+
+def model_names(text: str) -> tuple[str, ...]:
+    """Comma-separated names of models, each once."""
+    names = tuple(dict.fromkeys(_split(text, "model")))
+    for name in names:
+        if name not in MODELS:
+            raise argparse.ArgumentTypeError(
+                f"no model is called {name!r}; known: {', '.join(MODELS)}"
+            )
+    return names
+
+
+def dataset_names(text: str) -> tuple[str, ...]:
+    """Comma-separated names of datasets; "all" is the paper's that are on hand."""
+    if text == "all":
+        here = on_hand()
+        if not here:
+            raise argparse.ArgumentTypeError(
+                "none of the paper's datasets is on hand; fetch some with `make data`"
+            )
+        return here
+    names = tuple(dict.fromkeys(_split(text, "dataset")))
+    for name in names:
+        if name not in DATASETS and name not in SYNTHETIC:
+            raise argparse.ArgumentTypeError(
+                f"no dataset is called {name!r}; known: {', '.join(DATASETS)}; "
+                f"synthetic: {', '.join(SYNTHETIC)}; or all"
+            )
+    return names
+
+
+def on_hand() -> tuple[str, ...]:
+    """The paper's datasets whose files are on this machine."""
+    return tuple(name for name in paper.DATASETS if find(DATASETS[name]) is not None)
+
+
+def folds(text: str) -> tuple[int, ...]:
+    """Comma-separated folds."""
+    try:
+        numbers = tuple(sorted({int(part) for part in _split(text, "fold")}))
+    except ValueError:
+        numbers = (0,)
+    if not all(1 <= number <= paper.NUM_FOLDS for number in numbers):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of folds; they are 1 to {paper.NUM_FOLDS}"
+        )
+    return numbers
+
+
+def seed(text: str) -> int:
+    """A seed that `fit` takes."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from 0, below 2**32"
+        )
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers above 0, ascending."""
+    return tuple(sorted({positive(part) for part in _split(text, "number")}))
+
+
+def _split(text: str, what: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty {what}")
+    return parts

@@ -1,0 +1,161 @@
+"""A cell: one model learned on one fold with one configuration, and its record.
+
+Everything a figure depends on is in the cell's key, so a record is used again only for
+the very same question: same data, row, settings, seed, package versions and code.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import resource
+import time
+from typing import Any
+
+import numpy as np
+
+import hopf_jax
+from experiments import folders
+from hopf_jax.datasets import load_dataset
+from hopf_jax.metrics import f1_scores, one_hot
+from hopf_jax.models import MODELS, row_to_json
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What one record answers."""
+
+    dataset: str
+    model: str
+    fold: int
+    config: hopf_jax.Config
+    seed: int = 0
+    percent: float = 10
+    split: str = "transductive"
+
+    def settings(self) -> dict[str, Any]:
+        """Everything the record depends on, as plain data."""
+        return {
+            "dataset": self.dataset,
+            "model": self.model,
+            "row": row_to_json(MODELS[self.model]),
+            "fold": self.fold,
+            "seed": self.seed,
+            "percent": self.percent,
+            "split": self.split,
+            "config": dataclasses.asdict(self.config),
+            "versions": folders.versions(),
+            "code": folders.code_digest(),
+        }
+
+    @property
+    def key(self) -> str:
+        """A short digest of the settings."""
+        text = json.dumps(self.settings(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def path(self, folder: pathlib.Path) -> pathlib.Path:
+        """Its file in a folder of cells."""
+        return folder / f"{self.model}-fold{self.fold}-{self.key}.json"
+
+    def read(self, folder: pathlib.Path) -> Record | None:
+        """The record kept earlier, if there is one."""
+        found = folders.read_json(self.path(folder))
+        if not isinstance(found, dict) or "record" not in found:
+            return None
+        return found["record"]
+
+    def write(self, folder: pathlib.Path, record: Record) -> None:
+        """Keep a record."""
+        data = {"settings": self.settings(), "record": record}
+        folders.write_json(self.path(folder), data)
+
+    def forget(self, folder: pathlib.Path) -> None:
+        """Remove the records of this model and fold, whatever their settings."""
+        for path in folder.glob(f"{self.model}-fold{self.fold}-*.json"):
+            path.unlink(missing_ok=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(dataset: str, fold: int, percent: float, split: str) -> hopf_jax.Graph:
+    return load_dataset(dataset, fold=fold, percent=percent, split=split)
+
+
+def run(cell: Cell) -> Record:
+    """Learn and score; F1 in percent, as the paper prints it."""
+    graph = _load(cell.dataset, cell.fold, cell.percent, cell.split)
+    begun = time.perf_counter()
+    learn = _learn_inductively if cell.split == "inductive" else _learn
+    result, iterations = learn(cell, graph)
+    seconds = time.perf_counter() - begun
+    return {
+        "scores": iterations[result.iteration - 1]["scores"],
+        "iteration": result.iteration,
+        "iterations": iterations,
+        "epochs": len(result.history),
+        "seconds": round(seconds, 3),
+        "epoch_seconds": _median([r["seconds"] for r in result.history]),
+        "losses": {
+            name: [float(f"{r[f'{name}_loss']:.5g}") for r in result.history]
+            for name in ("train", "validation")
+        },
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _learn(
+    cell: Cell, graph: hopf_jax.Graph
+) -> tuple[hopf_jax.Result, list[dict[str, Any]]]:
+    result = hopf_jax.fit(
+        graph, cell.model, cell.config, seed=cell.seed, progress=False
+    )
+    return result, [_in_percent(record) for record in result.iterations]
+
+
+def _learn_inductively(
+    cell: Cell, graph: hopf_jax.Graph
+) -> tuple[hopf_jax.Result, list[dict[str, Any]]]:
+    """Learn without the test graphs, then replay every iteration on them."""
+    seen, new = induced(graph, ~graph.test), induced(graph, graph.test)
+    result, iterations = _learn(cell, seen)
+    # Labels of the new graphs are for scoring only: no node of them is a training node.
+    unlabelled = new.with_split()
+    for t, record in enumerate(iterations, start=1):
+        first = dataclasses.replace(result, iteration=t)
+        predicted = first.predict(unlabelled)
+        if not graph.multilabel:
+            predicted = one_hot(predicted, graph.num_labels)
+        scores = f1_scores(new.labels, predicted)
+        record["scores"]["test"] = {k: 100 * v for k, v in scores.items()}
+    return result, iterations
+
+
+def induced(graph: hopf_jax.Graph, mask: np.ndarray) -> hopf_jax.Graph:
+    """The graph of these nodes and of the edges among them."""
+    nodes = np.flatnonzero(mask)
+    return hopf_jax.Graph.from_scipy(
+        graph.adjacency[nodes][:, nodes],
+        graph.features[nodes],
+        graph.labels[nodes],
+        multilabel=graph.multilabel,
+        label_names=graph.label_names,
+        train=graph.train[nodes],
+        validation=graph.validation[nodes],
+        test=graph.test[nodes],
+        directed=graph.directed,
+    )
+
+
+def _in_percent(record: dict[str, Any]) -> dict[str, Any]:
+    scores = {
+        name: {metric: 100 * value for metric, value in each.items()}
+        for name, each in record["scores"].items()
+    }
+    return record | {"scores": scores, "seconds": round(record["seconds"], 3)}
+
+
+def _median(values: list[float]) -> float:
+    return round(float(np.median(values)), 6)

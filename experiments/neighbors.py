@@ -1,0 +1,116 @@
+"""Figure 2: F1 of NIP-MEAN against the percentage of neighbours considered.
+
+A node reads that share of its neighbours, at least one, drawn once. Writes
+neighbors.png and neighbors.json to WORKDIR/neighbors; cells are kept there too.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from experiments import arguments, drawing, folders, paper, running, tables
+from experiments.cells import Cell
+
+_MODULE = "experiments.neighbors"
+_PERCENTAGES = (10, 25, 50, 75, 100)
+_MODEL = "nip-mean"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = arguments.parser(__doc__, _MODULE)
+    parser.add_argument(
+        "--dataset",
+        type=arguments.dataset_names,
+        help="names with commas (default: the citation datasets on hand)",
+    )
+    parser.add_argument(
+        "--percentages",
+        type=_percentages,
+        default=_PERCENTAGES,
+        help="of neighbours (default: 10,25,50,75,100)",
+    )
+    arguments.add_run_options(parser, (_MODEL,))
+    options = parser.parse_args(argv)
+    names = options.dataset or [
+        name
+        for name in arguments.on_hand()
+        if paper.DATASETS[name].network == "citation"
+    ]
+    if not names:
+        parser.error("no citation dataset is on hand; fetch some with `make data`")
+    found = {}
+    for name in names:
+        for model in options.models:
+            label = name if options.models == (_MODEL,) else f"{name}, {model}"
+            found[label] = _curve(name, model, options)
+            said = "  ".join(
+                f"{percent}%: {entry['mean']:.2f} ± {entry['std']:.2f}"
+                for percent, entry in found[label].items()
+            )
+            print(f"{label:<12} {said}", flush=True)
+    folder = options.workdir / "neighbors"
+    provenance = folders.provenance([_MODULE, *argv])
+    data = {"models": list(options.models), "micro_f1": found}
+    folders.write_json(folder / "neighbors.json", data | provenance)
+    figure = drawing.new(6.4, 4.0)
+    drawing.curves(
+        figure.subplots(),
+        {
+            label: ([int(p) for p in curve], [e["mean"] for e in curve.values()])
+            for label, curve in found.items()
+        },
+        errors={label: [e["std"] for e in c.values()] for label, c in found.items()},
+        xlabel="neighbours considered, %",
+        ylabel="micro-F1, %",
+        title=f"{', '.join(options.models)} by share of neighbours",
+    )
+    drawing.save(figure, folder / "neighbors.png")
+    print(f"Written: {folder}/neighbors.json, neighbors.png")
+    return 0
+
+
+def _percentages(text: str) -> tuple[int, ...]:
+    numbers = arguments.numbers(text)
+    if numbers[-1] > 100:
+        raise argparse.ArgumentTypeError(f"{numbers[-1]}% is more than all neighbours")
+    return numbers
+
+
+def _curve(dataset: str, model: str, options: Any) -> dict[str, Any]:
+    config = paper.config_for(dataset)
+    if options.max_epochs is not None:
+        config = dataclasses.replace(config, max_epochs=options.max_epochs)
+    cells = {
+        percent: [
+            Cell(
+                dataset,
+                model,
+                fold,
+                dataclasses.replace(config, neighbor_fraction=percent / 100),
+                options.seed,
+            )
+            for fold in options.folds
+        ]
+        for percent in options.percentages
+    }
+    records = running.run_cells(
+        [cell for some in cells.values() for cell in some],
+        options.workdir / "neighbors" / dataset / "cells",
+        fresh=options.fresh,
+        workers=options.workers,
+    )
+    return {
+        str(percent): tables.summarise(
+            [records[cell]["scores"]["test"]["micro_f1"] for cell in some]
+        )
+        for percent, some in cells.items()
+        if all(cell in records for cell in some)
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

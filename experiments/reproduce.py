@@ -1,0 +1,225 @@
+"""Table 3: learn every model on the folds of a dataset, and print ours beside the
+paper's.
+
+Finished cells (a model on a fold) are kept under WORKDIR/DATASET/cells: a run that was
+stopped resumes, and --fresh starts over. Writes table.json, report.md and report.html
+to WORKDIR/DATASET; with several datasets also WORKDIR/all, with aggregates over them.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tqdm.std import tqdm
+
+from experiments import (
+    aggregates,
+    arguments,
+    folders,
+    paper,
+    report,
+    running,
+    tables,
+)
+from experiments.cells import Cell, Record
+from hopf_jax.datasets import DatasetError, load_dataset
+from hopf_jax.models import MODELS
+
+_MODULE = "experiments.reproduce"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    try:
+        for name in options.dataset:
+            load_dataset(name, fold=options.folds[0])  # Fetched here, not in workers.
+    except (DatasetError, ValueError) as error:
+        parser.error(str(error))
+    provenance = folders.provenance([_MODULE, *argv])
+    done, failures = {}, []
+    try:
+        for name in options.dataset:
+            done[name], problems = reproduce(name, options, provenance)
+            failures += problems
+    except KeyboardInterrupt:
+        folders.say("\nStopped. Finished cells are kept; the same command goes on.")
+        return 130
+    if len(done) > 1:
+        _aggregate(done, options, provenance)
+    short = [
+        f"{name} {model}: {said}"
+        for name, table in done.items()
+        for model, entry in table["models"].items()
+        if "short" in (said := tables.verdict(entry))
+    ]
+    if options.check and short:
+        folders.say("Below the goal: " + "; ".join(short) + ".")
+        return 1
+    return 1 if failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = arguments.parser(__doc__, _MODULE)
+    parser.add_argument(
+        "--dataset",
+        type=arguments.dataset_names,
+        required=True,
+        help="a name, several with commas, or all: the paper's that are on hand",
+    )
+    arguments.add_run_options(parser)
+    parser.add_argument(
+        "--hops",
+        type=_hops,
+        help="a number; auto, or a list to choose from, by validation F1 "
+        "(default: the paper's by dataset)",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 if a cell is below its goal"
+    )
+    return parser
+
+
+def _hops(text: str) -> str | tuple[int, ...]:
+    return text if text == "auto" else arguments.numbers(text)
+
+
+def reproduce(
+    dataset: str, options: argparse.Namespace, provenance: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """A dataset's table, printed row by row and written; and what went wrong."""
+    folder = options.workdir / dataset
+    plan = {
+        model: _candidates(dataset, model, options.hops) for model in options.models
+    }
+    cells = {
+        (model, hops): [
+            cell_of(dataset, model, fold, hops, options) for fold in options.folds
+        ]
+        for model, candidates in plan.items()
+        for hops in candidates
+    }
+    records: dict[Cell, Record] = {}
+    failures: list[str] = []
+    entries: dict[str, Any] = {}
+    tqdm.write(f"\n{dataset}: micro-F1 in percent, mean ± std of folds")
+    tqdm.write(tables.header())
+
+    def on_done(cell: Cell, record: Record | None, problem: str) -> None:
+        if record is None:
+            failures.append(f"{cell.model} fold {cell.fold}: {problem}")
+            tqdm.write(f"FAILED {dataset} {failures[-1]}", file=sys.stderr)
+            return
+        records[cell] = record
+        model = cell.model
+        wanted = [c for hops in plan[model] for c in cells[model, hops]]
+        if all(c in records for c in wanted):
+            entries[model] = _entry(dataset, model, plan[model], cells, records)
+            tqdm.write(tables.line(model, entries[model]))
+
+    everything = [cell for some in cells.values() for cell in some]
+    running.run_cells(
+        everything,
+        folder / "cells",
+        fresh=options.fresh,
+        workers=options.workers,
+        on_done=on_done,
+    )
+    table = {
+        "dataset": dataset,
+        "models": {model: entries[model] for model in plan if model in entries},
+        "seed": options.seed,
+        "folds": list(options.folds),
+        "settings": dataclasses.asdict(_config(dataset, None, options)),
+        "failures": failures,
+        "total_seconds": round(sum(record["seconds"] for record in records.values())),
+        "peak_mb": max((record["peak_mb"] for record in records.values()), default=0),
+        **provenance,
+    }
+    chosen = {
+        model: [records[c] for c in cells[model, entry["hops"]]]
+        for model, entry in table["models"].items()
+    }
+    folders.write_json(folder / "table.json", table)
+    report.write(folder, table, chosen)
+    tqdm.write(f"Written: {folder}/table.json, report.md, report.html")
+    return table, failures
+
+
+def cell_of(
+    dataset: str, model: str, fold: int, hops: int | None, options: argparse.Namespace
+) -> Cell:
+    """The cell of a model and fold with the paper's settings for the dataset."""
+    return Cell(dataset, model, fold, _config(dataset, hops, options), options.seed)
+
+
+def _config(dataset: str, hops: int | None, options: argparse.Namespace) -> Any:
+    config = paper.config_for(dataset, hops)
+    if options.max_epochs is not None:
+        config = dataclasses.replace(config, max_epochs=options.max_epochs)
+    return config
+
+
+def _candidates(
+    dataset: str, model: str, hops: str | tuple[int, ...] | None
+) -> tuple[int, ...]:
+    """Numbers of hops to learn with; the best on validation nodes is reported."""
+    papers = paper.config_for(dataset).num_hops
+    if hops is None:
+        return (papers,)
+    wanted = tuple(range(1, papers + 2)) if isinstance(hops, str) else hops
+    row = MODELS[model]
+    # Numbers of hops that make the same net, as for a row that is not deep, are one.
+    return tuple({row.num_layers(h): h for h in reversed(wanted)}.values())[::-1]
+
+
+def choose_hops(validation: Mapping[int, Sequence[Record]]) -> int:
+    """The number of hops with the best mean validation micro + macro F1; of equal
+    ones, the fewest."""
+
+    def merit(hops: int) -> float:
+        scores = [record["scores"]["validation"] for record in validation[hops]]
+        total = sum(score["micro_f1"] + score["macro_f1"] for score in scores)
+        return round(total / len(scores), 9)
+
+    return min(validation, key=lambda hops: (-merit(hops), hops))
+
+
+def _entry(
+    dataset: str,
+    model: str,
+    candidates: Sequence[int],
+    cells: Mapping[tuple[str, int], Sequence[Cell]],
+    records: Mapping[Cell, Record],
+) -> dict[str, Any]:
+    found = {hops: [records[c] for c in cells[model, hops]] for hops in candidates}
+    hops = choose_hops(found)
+    entry = tables.row(model, dataset, cells[model, hops], found[hops])
+    if len(candidates) > 1:
+        entry["hops_tried"] = {
+            str(h): tables.row(model, dataset, cells[model, h], found[h])["micro_f1"]
+            | {"validation": tables.by_mean(found[h], "validation")}
+            for h in candidates
+        }
+    return entry
+
+
+def _aggregate(
+    done: Mapping[str, Mapping[str, Any]],
+    options: argparse.Namespace,
+    provenance: Mapping[str, Any],
+) -> None:
+    folder = options.workdir / "all"
+    summary = aggregates.over(done) | dict(provenance)
+    folders.write_json(folder / "table.json", summary)
+    report.write_aggregate(folder, summary)
+    tqdm.write("\n" + aggregates.text(summary))
+    tqdm.write(f"Written: {folder}/table.json, report.md, report.html")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

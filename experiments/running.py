@@ -1,0 +1,206 @@
+"""Run cells: those not kept yet, in worker processes, each kept when it is done.
+
+Most of a small cell is compilation, on one core, so two processes of one thread each
+are nearly twice as fast as one of two threads.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+import jax
+from tqdm.std import tqdm
+
+from experiments import cells
+from experiments.cells import Cell, Record
+from hopf_jax.datasets import DatasetError
+
+Done = tuple[
+    Cell, Record | None, str
+]  # what was asked, its record, or why there is none
+
+_SINGLE_THREADED = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_XLA_FLAG = "--xla_cpu_multi_thread_eigen=false"
+
+
+def default_workers() -> int:
+    """Two where the processor computes and has two cores; a device serves one."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return min(2, len(os.sched_getaffinity(0)))
+
+
+def run_cells(
+    wanted: Sequence[Cell],
+    folder: pathlib.Path,
+    *,
+    fresh: bool = False,
+    workers: int | None = None,
+    on_done: Callable[[Cell, Record | None, str], None] = lambda *done: None,
+    unit: str = "cell",
+) -> dict[Cell, Record]:
+    """The records of the wanted cells, kept ones first, with a bar on stderr.
+
+    Args:
+      wanted: cells; a cell asked for twice is run once.
+      folder: where records are kept.
+      fresh: forget what is kept of these models and folds, and start over.
+      workers: processes; None for `default_workers`.
+      on_done: called with each cell, its record or None, and what went wrong.
+      unit: what the bar counts.
+    """
+    wanted = list(dict.fromkeys(wanted))
+    if fresh:
+        for cell in wanted:
+            cell.forget(folder)
+    records: dict[Cell, Record] = {}
+    missing = []
+    for cell in wanted:
+        record = cell.read(folder)
+        if record is None:
+            missing.append(cell)
+        else:
+            records[cell] = record
+    kept = list(records)
+    # The bar's rate must not count what was there before: `initial` sees to it.
+    with _bar(len(wanted), len(kept), unit) as bar:
+        for cell in kept:
+            on_done(cell, records[cell], "")
+        if missing:
+            count = default_workers() if workers is None else workers
+            with contextlib.closing(_run(missing, folder, count)) as done:
+                for cell, record, problem in done:
+                    if record is not None:
+                        records[cell] = record
+                    bar.set_postfix_str(f"{cell.model} fold {cell.fold}", refresh=False)
+                    bar.update()
+                    on_done(cell, record, problem)
+    return records
+
+
+def _bar(total: int, initial: int, unit: str) -> tqdm:
+    return tqdm(
+        total=total,
+        initial=initial,
+        unit=f" {unit}",
+        file=sys.stderr,
+        dynamic_ncols=True,
+        smoothing=0,  # Cells differ tenfold: the mean tells the time left best.
+        mininterval=0.5 if sys.stderr.isatty() else 10,
+        bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}s "
+        "[{elapsed}, {remaining} left{postfix}]",
+    )
+
+
+def _run(missing: list[Cell], folder: pathlib.Path, workers: int) -> Generator[Done]:
+    with _stopped_by_sigterm():
+        if workers <= 1 or len(missing) == 1:
+            for cell in missing:
+                yield run_and_keep(cell, folder)
+        else:
+            yield from _run_parallel(missing, folder, min(workers, len(missing)))
+
+
+def run_and_keep(cell: Cell, folder: pathlib.Path) -> Done:
+    """Run a cell and keep its record, in this process."""
+    try:
+        record = cells.run(cell)
+    except (ValueError, MemoryError, DatasetError, jax.errors.JaxRuntimeError) as error:
+        # One cell that diverges or does not fit leaves the others of the table.
+        return cell, None, f"{type(error).__name__}: {error}"
+    cell.write(folder, record)
+    return cell, record, ""
+
+
+def _run_parallel(
+    missing: list[Cell], folder: pathlib.Path, workers: int
+) -> Iterator[Done]:
+    queue, killed = list(missing), []
+    while queue:
+        with _pool(workers) as pool:
+            flying: dict[Future[Done], Cell] = {}
+            while queue or flying:
+                # One each: if a worker is killed, it is known over what.
+                while queue and len(flying) < workers:
+                    cell = queue.pop(0)
+                    flying[pool.submit(run_and_keep, cell, folder)] = cell
+                landed, _ = wait(flying, return_when=FIRST_COMPLETED)
+                broken = False
+                for future in landed:
+                    cell = flying.pop(future)
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool:
+                        killed.append(cell)
+                        broken = True
+                if broken:
+                    killed.extend(flying.values())
+                    break
+    # Two at once may be too much for the memory where one is not.
+    for cell in killed:
+        try:
+            with _pool(1) as pool:
+                yield pool.submit(run_and_keep, cell, folder).result()
+        except BrokenProcessPool:
+            yield cell, None, "its process was killed: out of memory?"
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes of one thread each, that end with this one."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    alone = _SINGLE_THREADED | {"XLA_FLAGS": f"{flags} {_XLA_FLAG}".strip()}
+    before = {name: os.environ.get(name) for name in alone}
+    os.environ.update(alone)
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    )
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.kill()  # What they were at is lost; what they kept is whole.
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _begin(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides on Ctrl-C.
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="hopf-orphan").start()
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, workers included."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
