@@ -40,9 +40,9 @@ def linear(model: str, *, skips: bool = True) -> Row:
     row = MODELS[model]
     return dataclasses.replace(
         row,
-        learned_input=False,
+        input_layer=False,
         learned_hops=False,
-        skip_from=row.skip_from if skips else 0,
+        skip_from=int(skips and row.skip_from > 0),  # Without weights, from hop 1 on.
     )
 
 

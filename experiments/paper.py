@@ -274,6 +274,7 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
         num_hops=hops,
         hidden_size=settings.hidden,
         num_iterations=NUM_ITERATIONS,
+        scoring="cardinality",  # As the authors' program does.
         batch_size=settings.batch_size,
         fanouts=fanouts,
         learning_rate=settings.learning_rate,

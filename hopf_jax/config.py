@@ -20,6 +20,10 @@ class Config:
         afresh; otherwise it learns everything anew.
       summary: what an iteration passes on: "labels" (predicted, known ones where they
         may be known) or "hidden" (h_K).
+      scoring: which labels count as predicted when a multi-label node is scored:
+        "threshold" (those above one half), or "cardinality" (as many of the likeliest
+        as it truly has: how the paper's authors score). `predict` knows no truth, and
+        always uses the threshold.
       batch_size: roots a batch. 1 or more.
       fanouts: neighbours drawn at each hop, roots first, anew every epoch of training;
         predictions use all. None for all neighbours.
@@ -48,6 +52,7 @@ class Config:
     average_labels: bool = True
     warm_start: bool = True
     summary: Literal["labels", "hidden"] = "labels"
+    scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = 128
     fanouts: tuple[int, ...] | None = None
     neighbor_fraction: float = 1.0
@@ -84,6 +89,8 @@ class Config:
                 self._refuse(name, "True or False")
         if self.summary not in ("labels", "hidden"):
             self._refuse("summary", "'labels' or 'hidden'")
+        if self.scoring not in ("threshold", "cardinality"):
+            self._refuse("scoring", "'threshold' or 'cardinality'")
         if self.init_weights not in ("glorot", "fan-out"):
             self._refuse("init_weights", "'glorot' or 'fan-out'")
         if self.fanouts is not None:

@@ -49,7 +49,9 @@ def fit(
     _check(graph, config, seed)
     graph = readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
-    objective = Objective(graph.multilabel, config.l2, config.clip)
+    objective = Objective(
+        graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
+    )
     feeds = _feeds(graph, row, config, seed)
     whole = WholeGraph(graph, config.chunk_edges)
     key = jax.random.key(seed)
@@ -83,7 +85,7 @@ def fit(
             logits, hidden = predict_logits(net, params, whole, summary)
             predicted = probabilities(logits, graph.multilabel)
             record: dict[str, Any] = {"iteration": t, "epochs": len(history) - before}
-            record |= {"scores": score(graph, predicted)}
+            record |= {"scores": score(graph, predicted, config.scoring)}
             iterations.append(record | {"seconds": time.perf_counter() - begun})
             if best == 0 or _merit(iterations[-1]) >= _merit(iterations[best - 1]):
                 best, best_probabilities = t, predicted

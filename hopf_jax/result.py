@@ -200,9 +200,13 @@ def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
     return probabilities.argmax(axis=1)
 
 
-def score(graph: Graph, probabilities: np.ndarray) -> dict[str, dict[str, float]]:
+def score(
+    graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
+) -> dict[str, dict[str, float]]:
     """F1 scores of each set that has nodes."""
     decided = decide(probabilities, graph.multilabel)
+    if graph.multilabel and scoring == "cardinality":
+        decided = likeliest(probabilities, graph.labels.sum(axis=1))
     if not graph.multilabel:
         decided = np.eye(graph.num_labels, dtype=np.uint8)[decided]
     return {
@@ -210,6 +214,13 @@ def score(graph: Graph, probabilities: np.ndarray) -> dict[str, dict[str, float]
         for name in SPLITS
         if (mask := getattr(graph, name)).any()
     }
+
+
+def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """So many of the likeliest labels of each node, as a 0/1 matrix [n, C]."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    rank = np.argsort(order, axis=1, kind="stable")
+    return (rank < counts[:, None]).astype(np.uint8)
 
 
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:

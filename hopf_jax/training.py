@@ -30,6 +30,7 @@ class Objective:
     multilabel: bool
     l2: float
     clip: float
+    cardinality: bool = False  # score as many labels as a node truly has
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -116,8 +117,8 @@ def batch_loss(
     roots = jnp.sum(batch.mask)
     matrices = [w for w in jax.tree.leaves(params) if w.ndim == 2]
     penalty = sum(jnp.sum(jnp.square(w)) for w in matrices)
-    predicted = predicted_labels(logits, objective.multilabel)
     true = batch.labels > 0
+    predicted = predicted_labels(logits, true, objective)
     real = batch.mask[:, None] > 0
     totals = Totals(
         loss,
@@ -130,11 +131,14 @@ def batch_loss(
     return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
 
 
-def predicted_labels(logits: jax.Array, multilabel: bool) -> jax.Array:
-    """The likeliest class, or every label above one half, as booleans [R, C]."""
-    if multilabel:
+def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> jax.Array:
+    """The likeliest class, or several labels, as booleans [R, C]."""
+    if not objective.multilabel:
+        return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+    if not objective.cardinality:
         return logits > 0
-    return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+    rank = jnp.argsort(jnp.argsort(-logits, axis=1), axis=1)
+    return rank < jnp.sum(true, axis=1, keepdims=True)
 
 
 def _over(

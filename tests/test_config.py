@@ -15,6 +15,7 @@ BAD = {
     "average_labels": (1, None, "yes"),
     "warm_start": (0, None),
     "summary": ("label", None, 1),
+    "scoring": ("top", None),
     "batch_size": (*WHOLE, 0),
     "fanouts": ((5,), (5, 0), (5, -1), (5, 1.5), 25, "ab"),
     "neighbor_fraction": (0, -0.5, 1.1, float("nan"), None),
