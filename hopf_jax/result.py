@@ -21,6 +21,11 @@ from hopf_jax.nets import Net, Sizes
 from hopf_jax.summaries import replay
 
 _FORMAT = 1
+# What numpy, zipfile and json raise on a file that is another's, cut short or damaged.
+_UNREADABLE = (
+    *(ValueError, KeyError, IndexError, TypeError, EOFError, OSError),
+    *(RuntimeError, zipfile.BadZipFile),
+)
 _SECONDS = "seconds"  # Never saved: the same run gives the same bytes.
 
 
@@ -122,7 +127,7 @@ class Result:
             "history": drop(self.history),
             "iterations": drop(self.iterations),
         }
-        text = json.dumps(meta, sort_keys=True).encode()
+        text = json.dumps(meta).encode()  # In the order of the fields, which is fixed.
         arrays: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8)}
         arrays["probabilities"] = self.probabilities
         for t, params in enumerate(self.weights, start=1):
@@ -148,7 +153,8 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
       row: needed only where the saved row has an aggregate of the user's own.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, as numpy leaves a damaged file open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(arrays.pop("meta").tobytes())
         if meta["format"] != _FORMAT:
@@ -160,7 +166,7 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
             weights[int(t) - 1][part] = array
     except FileNotFoundError:
         raise
-    except (ValueError, KeyError, IndexError, OSError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise ValueError(
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error

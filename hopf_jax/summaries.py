@@ -41,7 +41,7 @@ def next_summary(
     new = predicted if config.summary == "labels" else hidden
     share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
     mixed = (1 - share) * new + share * last
-    if config.summary == "labels":
+    if config.summary == "labels" and graph.train.any():
         mixed[graph.train] = graph.labels[graph.train]
     return mixed.astype(np.float32)
 
