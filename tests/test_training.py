@@ -206,7 +206,7 @@ def test_nothing_is_kept_before_the_least_epochs():
     rule = Patience(0.1, patience=2, min_epochs=4)
     assert play(rule, [5, 1, 1]) == ["wait"] * 3
     assert play(rule, [9], first=4) == ["keep"]  # Though there were better before.
-    assert (rule.best, rule.best_epoch) == (9, 4)
+    assert (rule.kept_loss, rule.kept_epoch) == (9, 4)
 
 
 def test_patience_annealing_step_by_step():
@@ -224,19 +224,21 @@ def test_patience_annealing_step_by_step():
     # The second time in a row it is over.
     assert play(rule, [4, 1], 13) == ["restore"]
     assert rule.stopped
-    assert (rule.best, rule.best_epoch) == (2, 10)
+    assert (rule.kept_loss, rule.kept_epoch) == (2, 10)
 
 
-def test_a_better_f1_buys_patience_but_is_not_what_is_kept():
+def test_f1_chooses_the_weights_and_either_buys_patience():
     rule = Patience(0.1, patience=2, min_epochs=0)
+    seen = [(3, 0.1), (2, 0.1), (4, 0.2), (1, 0.1), (4, 0.1), (3, 0.2)]
     said = [
         rule.update(epoch, {"loss": loss, "micro_f1": f1, "macro_f1": f1})
-        for epoch, (loss, f1) in enumerate(
-            [(1, 0.1), (2, 0.1), (2, 0.2), (2, 0.2), (3, 0.3), (3, 0.3), (3, 0.3)], 1
-        )
+        for epoch, (loss, f1) in enumerate(seen, start=1)
     ]
-    assert said == ["keep"] + ["wait"] * 5 + ["restore"]
-    assert rule.best_epoch == 1
+    # Kept: the better F1, or as good a one with less loss. Epoch 4 has the least loss
+    # of all: not kept, but waited for. Epoch 6 is kept, though patience is out.
+    assert said == ["keep", "keep", "keep", "wait", "wait", "keep"]
+    assert (rule.kept_epoch, rule.kept_loss) == (6, 3)
+    assert (rule.learning_rate, rule.patience, rule.lost) == (0.05, 1, 1)
 
 
 def test_patience_is_never_less_than_an_epoch():
