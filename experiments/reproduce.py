@@ -42,13 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     provenance = folders.provenance([_MODULE, *argv])
     done, failures = {}, []
-    try:
-        for name in options.dataset:
-            done[name], problems = reproduce(name, options, provenance)
-            failures += problems
-    except KeyboardInterrupt:
-        folders.say("\nStopped. Finished cells are kept; the same command goes on.")
-        return 130
+    for name in options.dataset:
+        done[name], problems = reproduce(name, options, provenance)
+        failures += problems
     if len(done) > 1:
         _aggregate(done, options, provenance)
     short = [

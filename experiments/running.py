@@ -19,7 +19,7 @@ from multiprocessing import get_context
 import jax
 from tqdm.std import tqdm
 
-from experiments import cells
+from experiments import cells, folders
 from experiments.cells import Cell, Record
 from hopf_jax.datasets import DatasetError
 
@@ -76,7 +76,7 @@ def run_cells(
             on_done(cell, records[cell], "")
         if missing:
             count = default_workers() if workers is None else workers
-            with contextlib.closing(_run(missing, folder, count)) as done:
+            with contextlib.closing(_run(missing, folder, count)) as done, _told(bar):
                 for cell, record, problem in done:
                     if record is not None:
                         records[cell] = record
@@ -84,6 +84,23 @@ def run_cells(
                     bar.update()
                     on_done(cell, record, problem)
     return records
+
+
+@contextlib.contextmanager
+def _told(bar: tqdm) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the command, and it says what becomes of the work."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        bar.close()
+        interrupted = isinstance(stop, KeyboardInterrupt)
+        name = "Ctrl-C" if interrupted else "SIGTERM"
+        folders.say(
+            f"\nStopped by {name}, {bar.n} of {bar.total} done. What is done is kept; "
+            "the same command, without --fresh, goes on."
+        )
+        status = stop.code if isinstance(stop, SystemExit) else 130
+        raise SystemExit(status) from None
 
 
 def _bar(total: int, initial: int, unit: str) -> tqdm:

@@ -242,9 +242,10 @@ def _draw(points: dict[str, Any], cap: float) -> Any:
         drawing.curves(panel, lines, xlabel="hops", ylabel=label, title=title)
         most = max((int(h) for of in points.values() for h in of), default=1)
         panel.set_xticks(range(1, most + 1))
-    axes[0].set_yscale("log")
-    axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].yaxis.set_minor_formatter("")
+    if any(p["outcome"] == "measured" for of in points.values() for p in of.values()):
+        axes[0].set_yscale("log")
+        axes[0].yaxis.set_major_formatter("{x:g}")
+        axes[0].yaxis.set_minor_formatter("")
     axes[1].axhline(cap, color="0.5", linestyle=":", linewidth=1)
     axes[1].set_ylim(0, 1.15 * cap)
     axes[1].text(1, cap, f" cap {cap:g} GB", va="bottom", fontsize="small", color="0.4")

@@ -114,9 +114,11 @@ def test_resuming_gives_what_an_unbroken_run_gives(
         return real(cell)
 
     monkeypatch.setattr(cells, "run", stop_at_third)
-    status, table = run(broken)
-    assert status == 130 and table is None
-    assert "the same command goes on" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        run(broken)
+    assert stopped.value.code == 130
+    assert not (broken / "planted" / "table.json").exists()
+    assert "Ctrl-C, 2 of 4 done" in capsys.readouterr().err
     before = kept(broken)
     assert len(before) == 2
     monkeypatch.setattr(cells, "run", real)
@@ -257,7 +259,8 @@ def test_killed_processes_resume(tmp_path, how):
             [*command, str(workdir)],
             cwd=folders.ROOT,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             env=os.environ | {"PYTHONPATH": str(folders.ROOT)},
         )
 
@@ -267,12 +270,17 @@ def test_killed_processes_resume(tmp_path, how):
                 break
             time.sleep(0.1)
         process.send_signal(how)
-        assert process.wait(30) != 0
+        said = process.communicate(timeout=30)[1]
+        assert process.returncode != 0
+    # Who is killed outright says nothing; the others never end silently.
+    assert ("What is done is kept" in said) == (how != signal.SIGKILL)
     time.sleep(2.5)  # Orphans notice within a second.
     before = kept(tmp_path / "killed")
     assert 0 < len(before) < 4
     for workdir in ("killed", "whole"):
-        assert start(tmp_path / workdir).wait(120) == 0
+        with start(tmp_path / workdir) as process:
+            process.communicate(timeout=240)
+            assert process.returncode == 0
     tables_ = [
         json.loads((tmp_path / workdir / "planted" / "table.json").read_text())
         for workdir in ("killed", "whole")
