@@ -5,9 +5,7 @@ padding edges have receiver R or more, and `globals` holds the CSR rows of the h
 """
 
 import dataclasses
-import functools
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -87,10 +85,10 @@ def _max(graph, x, num_receivers, weights, draws):
 def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
     """Last state of an LSTM over a node's neighbours, in random order.
 
-    Nodes are sorted by falling degree, and steps 2^j to 2^(j+1) run on the first
-    E / 2^j nodes only, the most that can have so many neighbours. Work and memory are
-    bounded by E log2(max_neighbors) states whatever the degrees; beyond
-    `max_neighbors` the rest of the random order is left out.
+    Nodes are sorted by falling degree. The first steps run on all of them, the rest on
+    the first E / 9 only, the most that can have more than 8 neighbours: `lstm_slots`
+    says how many inputs are held at once. Beyond `max_neighbors` the rest of a node's
+    random order is left out; while training it is a new order every time.
     """
     rows: Rows = graph.globals
     num_edges = graph.senders.shape[0]
@@ -103,49 +101,52 @@ def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
     order = jnp.argsort(-length)  # Most neighbours first.
     start, length = rows.indptr[:-1][order], length[order]
 
-    # Keep the states of a step, not its gates.
-    @functools.partial(jax.checkpoint, static_argnums=2)
-    def step(state, t, active):
+    def step(state, slot):
         memory, output = state
-        at = jnp.take(senders, start[:active] + t, mode="clip")
-        gates = (
-            jnp.take(inputs, at, axis=0, mode="clip") + output @ weights["recurrent"]
-        )
+        gates, alive = slot
+        gates += output @ weights["recurrent"]
         into, forget, out, new = jnp.split(gates, 4, axis=1)
         # The forget gate starts open: the usual constant, and no bias to learn.
         kept = jax.nn.sigmoid(forget + 1) * memory
         new_memory = kept + jax.nn.sigmoid(into) * jnp.tanh(new)
         new_output = jax.nn.sigmoid(out) * jnp.tanh(new_memory)
-        alive = (t < length[:active])[:, None]
         return (
             jnp.where(alive, new_memory, memory),
             jnp.where(alive, new_output, output),
-        )
+        ), None
 
     state: tuple = (jnp.zeros((num_receivers, hidden), inputs.dtype),) * 2
-    longest = min(max_neighbors, num_edges)
-    begin = 0
-    while begin < longest:
-        end = min(max(1, 2 * begin), longest)
-        active = min(num_receivers, num_edges // (begin + 1))
-        # Hubs are rare: skip the steps that no node of this batch needs.
-        last = jnp.clip(jnp.max(length, initial=0), begin, end)
+    for begin, end, active in _phases(num_receivers, num_edges, max_neighbors):
+        times = jnp.arange(begin, end)[:, None]
+        at = jnp.take(senders, start[None, :active] + times, mode="clip")  # [T, active]
+        # Gathered for all steps at once, so that its gradient is one sum, not T.
+        slots = jnp.take(inputs, at, axis=0, mode="clip")  # [T, active, 4H]
+        alive = (times < length[None, :active])[:, :, None]
         head = tuple(s[:active] for s in state)
-        head = _steps(step, head, begin, end, last, active)
+        head, _ = jax.lax.scan(step, head, (slots, alive))
         state = tuple(s.at[:active].set(h) for s, h in zip(state, head, strict=True))
-        begin = end
     return jnp.zeros_like(state[1]).at[order].set(state[1])
 
 
-def _steps(step, state, begin, end, last, active):
-    def body(carry, t):
-        run = lambda s: step(s, t, active)  # noqa: E731
-        return jax.lax.cond(t < last, run, lambda s: s, carry), None
+def _phases(
+    num_receivers: int, num_edges: int, max_neighbors: int
+) -> list[tuple[int, int, int]]:
+    """(first step, last step, nodes that may still have neighbours) of an LSTM."""
+    longest = min(max_neighbors, num_edges)
+    bounds = sorted({0, min(8, longest), longest})
+    return [
+        (begin, end, min(num_receivers, num_edges // (begin + 1)))
+        for begin, end in itertools.pairwise(bounds)
+    ]
 
-    return jax.lax.scan(body, state, jnp.arange(begin, end))[0]
+
+def lstm_slots(num_receivers: int, num_edges: int, max_neighbors: int = 32) -> int:
+    """Inputs [4H] that one pass of the LSTM holds: its memory bound, in rows."""
+    phases = _phases(num_receivers, num_edges, max_neighbors)
+    return sum((end - begin) * active for begin, end, active in phases)
 
 
-def lstm(max_neighbors: int = 128) -> Aggregate:
+def lstm(max_neighbors: int = 32) -> Aggregate:
     """GraphSAGE's LSTM over at most `max_neighbors` neighbours in random order."""
 
     def apply(graph, x, num_receivers, weights, draws):
@@ -172,16 +173,3 @@ pooled_max = Aggregate("max", _max, _pool, linear=False, sparse=True)
 random_lstm = lstm()
 
 AGGREGATES = {a.name: a for a in (total, mean, symmetric, pooled_max, random_lstm)}
-
-
-def lstm_states(num_receivers: int, num_edges: int, max_neighbors: int = 128) -> int:
-    """States that one pass of the LSTM keeps for its gradient: its memory bound."""
-    longest = min(max_neighbors, num_edges)
-    if longest == 0:
-        return num_receivers
-    phases = [0, *(2**j for j in range(math.ceil(math.log2(longest)) + 1))]
-    ends = [min(p, longest) for p in phases]
-    return num_receivers + sum(
-        (end - begin) * min(num_receivers, num_edges // (begin + 1))
-        for begin, end in itertools.pairwise(ends)
-    )

@@ -31,6 +31,7 @@ _WASTE = 0.15  # Padding that is worth another compilation.
 # splits of the graph share is worth more than a tight one.
 _FEW_BATCHES = 32
 _SHARED_WASTE = 0.25
+_SMALL = 1 << 17  # Nodes, edges and values: below this, padding costs next to nothing.
 
 
 class Group(NamedTuple):
@@ -79,7 +80,9 @@ class Feed:
         if len(self.roots) <= _FEW_BATCHES:
             shared = self._shared_layout(len(roots))
             waste = _waste(sizes, [shared], [np.arange(len(sizes))], how.num_hops)
-            if all(shared.holds(size) for size in sizes) and waste <= _SHARED_WASTE:
+            small = sum((*shared.nodes, *shared.edges, shared.values)) < _SMALL
+            cheap = waste <= (1 if small else _SHARED_WASTE)
+            if cheap and all(shared.holds(size) for size in sizes):
                 self.layouts, self.members = (
                     [shared],
                     [np.arange(len(sizes), dtype=np.int32)],
@@ -143,7 +146,7 @@ class Feed:
                 sizes.append(self._size(self._hoods.subgraph(part, (0, len(sizes)))))
         # A little more than was seen, so that most splits fit; roots are as many.
         room = np.array(sizes)
-        room[:, 1:] = np.ceil(1.05 * room[:, 1:])
+        room[:, 1:] = np.ceil(1.1 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
 
     def _all(self) -> range:

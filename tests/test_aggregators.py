@@ -11,7 +11,7 @@ from hopf_jax import MODELS
 from hopf_jax.aggregators import (
     AGGREGATES,
     lstm,
-    lstm_states,
+    lstm_slots,
     mean,
     pooled_max,
     symmetric,
@@ -98,10 +98,10 @@ def test_names_are_kept_for_saving():
     assert [a.ordered for a in (mean, pooled_max, short_lstm)] == [False, False, True]
 
 
-def test_states_of_the_lstm_stay_within_their_bound():
+def test_inputs_of_the_lstm_stay_within_their_bound():
     for receivers, edges in ((1, 1), (10, 0), (1000, 5000), (1, 10**6), (10**6, 10**6)):
-        states = lstm_states(receivers, edges)
-        assert states >= receivers
-        assert states <= receivers + edges * (1 + np.log2(128))
+        slots = lstm_slots(receivers, edges)
+        assert slots >= min(receivers, edges)
+        assert slots <= 8 * receivers + 24 * edges / 9
     # A hub costs its own steps, not those of everyone.
-    assert lstm_states(10_000, 20_000) < 10_000 * 128 / 7
+    assert lstm_slots(10_000, 20_000) < 10_000 * 32 / 2

@@ -21,7 +21,7 @@ TABLE_1 = {
     "gcn-mean": (("h",), "mean", ("h",), True, False, 2),
     "gs-mean": (("h",), "mean", ("h",), False, False, 0),
     "gs-max": (("h",), "max", ("h",), False, False, 0),
-    "gs-lstm": (("h",), "lstm-128", ("h",), False, False, 0),
+    "gs-lstm": (("h",), "lstm-32", ("h",), False, False, 0),
     "nip-mean": (("h0",), "mean", ("h",), False, False, 2),
     "i-nip-mean": (("h0",), "mean", ("h", "y"), False, True, 2),
     "rwr": (("h0",), "mean", ("h",), False, False, 0),
