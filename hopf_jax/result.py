@@ -1,6 +1,7 @@
 """`Result`: what `fit` found; predicts, is saved and loaded, and draws itself."""
 
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import tempfile
 import zipfile
 from typing import Any
 
+import jax
 import numpy as np
 
 from hopf_jax import checks
@@ -171,10 +173,19 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error
     saved = row_from_json(meta["row"]) if row is None else find_row(row)
+    config, sizes = Config(**meta["config"]), Sizes(**meta["sizes"])
+    wanted = weight_shapes(make_net(saved, config, sizes))
+    for t, params in enumerate(weights, start=1):
+        found = {name: array.shape for name, array in params.items()}
+        if found != wanted:
+            raise ValueError(
+                f"{os.fspath(path)} holds weights {found} of iteration {t}, but its row "
+                f"has {wanted}. It is damaged, or row= is not the row it was saved with."
+            )
     return Result(
         row=saved,
-        config=Config(**meta["config"]),
-        sizes=Sizes(**meta["sizes"]),
+        config=config,
+        sizes=sizes,
         seed=meta["seed"],
         multilabel=meta["multilabel"],
         label_names=tuple(meta["label_names"]),
@@ -190,6 +201,13 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
 def make_net(row: Row, config: Config, sizes: Sizes) -> Net:
     """The net of a row; equal settings give equal nets, and one compilation."""
     return Net(row, sizes, config.dropout, config.init_weights, config.bias)
+
+
+def weight_shapes(net: Net) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight of a net, by name."""
+    declare = functools.partial(net.init, method="declare")
+    params = jax.eval_shape(declare, jax.random.key(0))["params"]
+    return {name: leaf.shape for name, leaf in params.items()}
 
 
 def readable(graph: Graph, row: Row, config: Config, seed: int) -> Graph:

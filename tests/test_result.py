@@ -148,6 +148,13 @@ def test_a_row_with_an_aggregate_of_ones_own(tmp_path):
     np.testing.assert_array_equal(again, one.probabilities)
 
 
+def test_a_row_that_the_weights_are_not_of_is_refused(path):
+    for row in ("gcn", "nip-mean"):
+        with pytest.raises(ValueError, match="row= is not the row it was saved with"):
+            load(path, row=row)
+    assert load(path, row=ITERATIVE).row == load(path).row
+
+
 def test_no_pickle_and_no_time_is_saved(path):
     with np.load(path, allow_pickle=False) as archive:
         assert all(archive[name].dtype != object for name in archive.files)
