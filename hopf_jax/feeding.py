@@ -37,10 +37,10 @@ _SMALL = 1 << 17  # Nodes, edges and values: below this, padding costs next to n
 class Group(NamedTuple):
     """Batches of one layout, stacked, and the order to take them in."""
 
-    batches: Batch  # every leaf with a leading axis [B]
+    batches: Batch  # every leaf with a leading axis [B], B being 2 or more
     numbers: Array  # [B], which batch of the epoch each is: its random stream
     order: Array  # [B]
-    trips: Array  # B, as an array: one program whatever the number of batches
+    trips: Array  # how many there are, as data: one program whatever their number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Feed:
                 )
         drawn = how.fanouts is not None and how.resample
         needed = sum(
-            len(m) * self._bytes(layout)
+            max(2, len(m)) * self._bytes(layout)
             for layout, m in zip(self.layouts, self.members, strict=True)
         )
         self.nbytes = needed
@@ -108,12 +108,7 @@ class Feed:
     def groups(self, epoch: int) -> tuple[Group, ...]:
         """All batches of an epoch at once, where they are resident."""
         return tuple(
-            Group(
-                batches,
-                members,
-                self._order(epoch, g, len(members)),
-                _scalar(len(members)),
-            )
+            _group(batches, members, self._order(epoch, g, len(members)))
             for g, (batches, members) in enumerate(self._kept)
         )
 
@@ -131,8 +126,7 @@ class Feed:
             for number, layout in plan:
                 batch = stack([self._padded(number, epoch, layout)])
                 at = np.array([number], np.int32)
-                first = np.zeros(1, np.int32)
-                yield Group(jax.device_put(batch), at, first, _scalar(1))
+                yield _group(jax.device_put(batch), at, np.zeros(1, np.int32))
 
         return prefetch(prepare())
 
@@ -191,8 +185,11 @@ class Feed:
         return 4 * (words + (4 if self.how.transposed else 2) * layout.values)
 
 
-def _scalar(count: int) -> np.ndarray:
-    return np.array(count, np.int32)
+def _group(batches: Batch, numbers: np.ndarray, order: np.ndarray) -> Group:
+    """A group whose every axis [B] is at least two, as `stack` makes it."""
+    room = max(2, len(order))
+    trips = np.array(len(order), np.int32)
+    return Group(batches, fill(numbers, room, 0), fill(order, room, 0), trips)
 
 
 def deal(

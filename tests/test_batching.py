@@ -276,6 +276,8 @@ def test_stacked_batches_keep_their_leaves():
     both = stack(parts)
     np.testing.assert_array_equal(both.graph.nodes["id"][1], parts[1].graph.nodes["id"])
     assert both.labels.shape == (2, 8, 3)
+    # One alone is there twice, so that XLA treats it as one of several.
+    assert stack(parts[:1]).labels.shape == (2, 8, 3)
 
 
 # Small parts

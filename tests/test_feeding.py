@@ -73,8 +73,8 @@ def flat(groups):
     out = []
     for one in groups:
         host = jax.device_get(one)
-        assert len(host.order) == host.trips
-        for place in host.order:
+        assert len(host.order) == max(2, host.trips)
+        for place in host.order[: host.trips]:
             batch = jax.tree.map(lambda leaf, at=place: leaf[at], host.batches)
             out.append((int(host.numbers[place]), batch))
     return out
