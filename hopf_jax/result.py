@@ -179,8 +179,9 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         found = {name: array.shape for name, array in params.items()}
         if found != wanted:
             raise ValueError(
-                f"{os.fspath(path)} holds weights {found} of iteration {t}, but its row "
-                f"has {wanted}. It is damaged, or row= is not the row it was saved with."
+                f"{os.fspath(path)} holds weights {found} of iteration {t}, but its "
+                f"row has {wanted}. The file is damaged, or row= is not the row that was "
+                "saved in it."
             )
     return Result(
         row=saved,

@@ -109,8 +109,8 @@ def test_it_learns_several_labels():
 
 
 def test_labels_travel_over_iterations():
-    # Two chains of one label each; only the labels of the ends are known, and no
-    # feature says anything. Each iteration brings them a hop farther.
+    # Two chains of one label each, and no feature says anything: only the two nodes at
+    # either end are known, and an iteration brings their labels a hop farther.
     n = 16
     ends = np.array([i for i in range(n - 1) if i != n // 2 - 1])
     graph = Graph.from_edges(
@@ -118,26 +118,29 @@ def test_labels_travel_over_iterations():
         ends + 1,
         np.ones((n, 1), np.float32),
         np.repeat([0, 1], n // 2),
-        train=[0, n - 1],
-        validation=[1, n - 2],
+        train=[0, 1, n - 2, n - 1],
+        validation=[2, n - 3],
         test=[4, n - 5],
     )
     config = Config(
         num_hops=1,
-        hidden_size=8,
+        hidden_size=16,
         num_iterations=6,
         average_labels=False,
         dropout=0.0,
         l2=0.0,
-        max_epochs=30,
-        min_epochs=30,
+        learning_rate=0.05,
+        max_epochs=40,
+        min_epochs=40,
     )
     result = fit(graph, "ss-ica", config)
-    # One iteration sees no labels at all: all nodes look the same.
+    scores = [t["scores"] for t in result.iterations]
+    assert scores[0]["train"]["micro_f1"] == 0.5  # All nodes look the same.
+    assert [s["train"]["micro_f1"] for s in scores[1:]] == [1] * 5
+    assert result.iteration == 6
+    assert result.scores["test"]["micro_f1"] == 1
     first = fit(graph, "ss-ica", dataclasses.replace(config, num_iterations=1))
     assert np.ptp(first.probabilities[:, 0]) < 1e-6
-    later = [t for t in result.iterations if t["iteration"] > 2]
-    assert max(t["scores"]["train"]["micro_f1"] for t in later) == 1
 
 
 # The same numbers
@@ -164,20 +167,25 @@ def test_the_same_seed_saves_the_same_bytes_in_another_process(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "sparse"),
-    [(ITERATIVE, False), (ITERATIVE, True), ("gcn", True), ("gs-max", False)],
+    ("model", "sparse", "batch_size"),
+    [
+        (ITERATIVE, False, 3),
+        (ITERATIVE, True, 3),
+        ("gcn", True, 3),
+        ("gs-max", False, 3),
+        ("gcn", False, 8),  # A single batch.
+    ],
 )
-def test_streamed_training_is_resident_training(model, sparse):
+def test_streamed_training_is_resident_training(model, sparse, batch_size):
+    # Enough epochs for a difference in the last bit to show.
     graph = graphs.tiny("all", sparse=sparse)
-    resident = fitted(graph, model, num_iterations=2)
-    streamed = fitted(graph, model, num_iterations=2, memory_budget=0)
+    settings = {"num_iterations": 2, "max_epochs": 8, "batch_size": batch_size}
+    resident = fitted(graph, model, **settings)
+    streamed = fitted(graph, model, **settings, memory_budget=0)
     assert len(resident.history) == len(streamed.history) > 1
     assert_same_weights(resident, streamed)
     for one, other in zip(resident.history, streamed.history, strict=True):
-        seconds = {"seconds"}
-        assert {k: one[k] for k in one.keys() - seconds} == {
-            k: other[k] for k in other.keys() - seconds
-        }
+        assert one | {"seconds": 0} == other | {"seconds": 0}
 
 
 def uneven():
@@ -258,7 +266,7 @@ def test_hidden_states_as_summary(base):
     result = fitted(summary="hidden")
     assert result.sizes.summary == 5
     assert base.sizes.summary == 3
-    assert result.weights[0]["w_1_psi"].shape == (5 + 5, 5)
+    assert result.weights[0]["w_2_psi"].shape == (5 + 5, 5)
     graph = graphs.tiny("weighted")
     np.testing.assert_array_equal(result.predict_proba(graph), result.probabilities)
 
@@ -289,18 +297,18 @@ def test_a_fraction_of_the_neighbours(base):
         {"clip": 1e-3},
         {"learning_rate": 0.1},
         {"init_weights": "glorot"},
-        {"averaging": 0.9},
         {"batch_size": 8},
     ],
     ids=lambda s: next(iter(s)),
 )
-def test_every_setting_of_training_has_an_effect(base, settings):
-    assert differ(base, fitted(num_iterations=1, **settings), 1)
+def test_every_setting_of_training_has_an_effect(settings):
+    plain, other = (fitted(model="bl-node", **s) for s in ({}, settings))
+    assert differ(plain, other, 1)
 
 
 def test_biases():
-    result = fitted(bias=True, num_iterations=1, learning_rate=0.1)
-    assert {"b_0", "b_1", "b_2", "b_output"} <= result.weights[0].keys()
+    result = fitted(model="bl-node", bias=True, learning_rate=0.1)
+    assert {"b_1", "b_2", "b_output"} <= result.weights[0].keys()
     assert np.abs(result.weights[0]["b_output"]).max() > 0
 
 
@@ -321,10 +329,8 @@ def test_history_and_the_reported_iteration(base):
     names |= {"iteration", "epoch", "learning_rate", "seconds"}
     assert all(record.keys() == names for record in base.history)
     assert all(np.isfinite(list(record.values())).all() for record in base.history)
-    merits = [sum(t["scores"]["validation"].values()) for t in base.iterations]
-    best = max(t for t in (1, 2, 3) if merits[t - 1] == max(merits))  # Ties: the later.
-    assert base.iteration == best
-    assert base.scores == base.iterations[best - 1]["scores"]
+    # Which one is reported is tested in test_scoring.py.
+    assert base.scores == base.iterations[base.iteration - 1]["scores"]
     assert base.scores.keys() == {"train", "validation", "test"}
 
 
@@ -416,7 +422,7 @@ def test_the_kinds_of_features_agree(tmp_path):
         graph, features=np.load(tmp_path / "x.npy", mmap_mode="r")
     )
     dense, from_disk, sparse = (
-        fitted(g, dropout=0.0)
+        fitted(g, dropout=0.0, num_iterations=2, num_hops=1)
         for g in (graph, mapped, graphs.tiny("weighted", sparse=True))
     )
     assert sp.issparse(graphs.tiny("weighted", sparse=True).features)
@@ -437,7 +443,8 @@ def test_a_graph_without_edges():
         validation=graph.validation,
     )
     for model in (ITERATIVE, "gs-max"):
-        assert np.isfinite(fitted(alone, model, num_iterations=1).probabilities).all()
+        result = fitted(alone, model, num_iterations=1, num_hops=1)
+        assert np.isfinite(result.probabilities).all()
 
 
 # Rows of one's own
@@ -459,7 +466,7 @@ def test_a_row_and_an_aggregate_of_ones_own():
 
 
 def test_a_row_that_the_table_has_gives_what_its_name_gives(base):
-    row = Row(("h0",), ("h", "y"), mean, skip_from=1)
+    row = Row(("h0",), ("h", "y"), mean, skip_from=2)
     assert_same_weights(base, fitted(model=row))
 
 
