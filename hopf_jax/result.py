@@ -5,7 +5,7 @@ import io
 import json
 import os
 import pathlib
-import tempfile
+import secrets
 import zipfile
 from typing import Any
 
@@ -232,7 +232,9 @@ def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     """All of it or nothing, even if the machine stops half-way."""
     target = pathlib.Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    # Not mkstemp: its files are for their owner alone, whatever the umask says.
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
