@@ -41,7 +41,8 @@ class Result:
       multilabel: several labels a node.
       label_names: C names.
       weights: the weights of each iteration.
-      iteration: the reported one (from 1): best validation micro + macro F1.
+      iteration: the reported one (from 1): the last whose validation micro + macro F1
+        is within a standard error of the best.
       probabilities: [N, C] of the graph that was fitted, by the reported iteration.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
