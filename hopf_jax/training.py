@@ -150,9 +150,6 @@ def _over(
     def body(i, carry):
         at = group.order[i]
         batch = jax.tree.map(lambda leaf: leaf[at], group.batches)
-        # Of one batch there is nothing to choose: without the barrier XLA would merge
-        # that with the step, which then rounds otherwise than among several.
-        batch, carry = jax.lax.optimization_barrier((batch, carry))
         return step(carry, batch, group.numbers[at])
 
     return jax.lax.fori_loop(0, group.trips, body, carry)
