@@ -358,5 +358,11 @@ def fill(array: np.ndarray, length: int, value: float) -> np.ndarray:
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
-    """Batches of one layout as one, with a leading axis."""
+    """Batches of one layout as one, with a leading axis of at least two.
+
+    A single batch is there twice: to take one of one is nothing to XLA, which would then
+    fuse the step otherwise than among several, and round otherwise. Streamed and
+    resident training are to give the same bits.
+    """
+    batches = batches if len(batches) > 1 else [*batches, *batches]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)

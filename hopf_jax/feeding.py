@@ -89,7 +89,7 @@ class Feed:
                 )
         drawn = how.fanouts is not None and how.resample
         needed = sum(
-            len(m) * self._bytes(layout)
+            max(2, len(m)) * self._bytes(layout)
             for layout, m in zip(self.layouts, self.members, strict=True)
         )
         self.nbytes = needed
