@@ -6,7 +6,7 @@ import io
 import json
 import os
 import pathlib
-import tempfile
+import secrets
 import zipfile
 from typing import Any
 
@@ -43,7 +43,8 @@ class Result:
       multilabel: several labels a node.
       label_names: C names.
       weights: the weights of each iteration.
-      iteration: the reported one (from 1): best validation micro + macro F1.
+      iteration: the reported one (from 1): the last whose validation micro + macro F1
+        is within a standard error of the best.
       probabilities: [N, C] of the graph that was fitted, by the reported iteration.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
@@ -180,8 +181,8 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         if found != wanted:
             raise ValueError(
                 f"{os.fspath(path)} holds weights {found} of iteration {t}, but its "
-                f"row has {wanted}. The file is damaged, or row= is not the row that was "
-                "saved in it."
+                f"row has {wanted}. The file is damaged, or row= is not the row that "
+                "was saved in it."
             )
     return Result(
         row=saved,
@@ -251,7 +252,9 @@ def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     """All of it or nothing, even if the machine stops half-way."""
     target = pathlib.Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    # Not mkstemp: its files are for their owner alone, whatever the umask says.
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
