@@ -101,27 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     peer, load = _find_peer(options.peer), os.getloadavg()[0]
     cases = _chosen(options)
     measured: dict[str, Any] = {}
-    machine: list[dict[str, float]] = []
-    benchmark_report.print_head()
-    with tempfile.TemporaryDirectory() as folder:
-        limits = _start("experiments.benchmark_jax", sys.executable, options)
-        try:
-            for case in cases:
-                machine.append(limits.ask("limits"))
-                measured[case.name] = _measure(case, peer, options, folder)
-                machine.append(limits.ask("limits"))
-                benchmark_report.print_row(
-                    case.name, measured[case.name], benchmark_report.limit(machine)
-                )
-        finally:
-            limits.end()
-    limit = benchmark_report.limit(machine)
-    for entry in measured.values():
-        entry["limit"] = benchmark_report.share(entry, limit)
-    data = {
-        "cases": measured,
-        "machine_limit": limit,
-        "machine_measured": machine,
+    out = options.workdir / "benchmark"
+    about = {
         "threads": options.threads,
         "rounds": options.rounds,
         "epochs_a_turn": options.epochs,
@@ -129,17 +110,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         "load_before": load,
         "machine_was_busy": _busy(load),
         "quick": options.quick,
-    }
-    out = options.workdir / "benchmark"
-    folders.write_json(
-        out / "benchmark.json", data | folders.provenance([_MODULE, *argv])
-    )
-    drawing.save(benchmark_report.draw(measured), out / "benchmark.png")
-    print(
-        f"The machine, {options.threads} threads: {limit['gflops']:.0f} GFLOP/s, "
-        f"{limit['gb_per_s']:.1f} GB/s; load before the run {load:.1f}.\n"
-        f"Written: {out}/benchmark.json, benchmark.png"
-    )
+    } | folders.provenance([_MODULE, *argv])
+    benchmark_report.print_head()
+    limit = None
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            measured[case.name] = _measure(case, peer, options, folder)
+            limit = benchmark_report.limit(measured)
+            for entry in measured.values():
+                entry["limit"] = benchmark_report.share(entry, limit)
+            benchmark_report.print_row(case.name, measured[case.name])
+            # After every case: the last ones take long, and may be interrupted.
+            data = {"cases": measured, "machine_limit": limit} | about
+            folders.write_json(out / "benchmark.json", data)
+            drawing.save(benchmark_report.draw(measured), out / "benchmark.png")
+    if limit is not None:
+        print(
+            f"The machine, {options.threads} threads: {limit['gflops']:.0f} GFLOP/s, "
+            f"{limit['gb_per_s']:.1f} GB/s; load before the run {load:.1f}."
+        )
+    print(f"Written: {out}/benchmark.json, benchmark.png")
     if _busy(load):
         folders.say("The machine was busy with other work: these times are no figures.")
     wrong = [name for name, entry in measured.items() if entry["same_loss"] is False]
@@ -185,7 +175,7 @@ def _find_peer(given: pathlib.Path | None) -> str | None:
 
 
 def _busy(load: float) -> bool:
-    """Whether other work leaves less than all of the cores but a quarter of one."""
+    """Whether others had more than a quarter of a core."""
     return load > 0.25
 
 
@@ -249,6 +239,8 @@ def _measure(
             for side in list(workers):
                 _try(sides, workers, side, "extract")
                 _try(sides, workers, side, "epochs", count=options.epochs)
+        # Last, and by the same process: what it holds for this is not the epoch's.
+        _try(sides, workers, "ours", "limits")
     finally:
         for worker in workers.values():
             worker.end()
@@ -293,8 +285,10 @@ def _try(
         sides[side]["turns"].append(reply["seconds"])
         sides[side].setdefault("cpu_turns", []).append(reply["cpu_seconds"])
         sides[side]["peak_gb"] = reply["peak_gb"]
-    else:
+    elif what == "extract":
         sides[side].setdefault("extractions", []).append(reply)
+    else:
+        sides[side]["machine"] = reply
 
 
 def _summarise(side: dict[str, Any]) -> None:

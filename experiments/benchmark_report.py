@@ -1,6 +1,6 @@
 """The benchmark's table in the terminal, and its picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments import drawing
@@ -9,15 +9,21 @@ SIDES = {"ours": "hopf_jax", "pyg": "PyG", "pyg_cached": "PyG, stored batches"}
 NOT_INSTALLED = "not installed"
 
 
-def limit(machine: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The best that was measured in the run."""
-    return {name: max(one[name] for one in machine) for name in machine[0]}
+def limit(measured: Mapping[str, Any]) -> dict[str, float] | None:
+    """What the machine can do: the best of all cases; None if none came so far."""
+    ours = [entry["sides"]["ours"] for entry in measured.values()]
+    found = [side["machine"] for side in ours if "machine" in side]
+    if not found:
+        return None
+    return {name: max(one[name] for one in found) for name in found[0]}
 
 
-def share(entry: dict[str, Any], limit: dict[str, float]) -> dict[str, float] | None:
+def share(
+    entry: dict[str, Any], limit: dict[str, float] | None
+) -> dict[str, float] | None:
     """How near our epoch is to the machine's limit, by its counted work."""
     ours = entry["sides"]["ours"]
-    if ours["outcome"] != "measured":
+    if limit is None or ours["outcome"] != "measured":
         return None
     work = ours["work"]
     seconds = work["gflop"] / limit["gflops"] + work["gb"] / limit["gb_per_s"]
@@ -37,11 +43,11 @@ def print_head() -> None:
     )
 
 
-def print_row(name: str, entry: dict[str, Any], limit: dict[str, float]) -> None:
+def print_row(name: str, entry: dict[str, Any]) -> None:
     """A case's line."""
     sides, ours = entry["sides"], entry["sides"]["ours"]
     measured = ours["outcome"] == "measured"
-    near = share(entry, limit)
+    near = entry["limit"]
     peaks = [
         f"{side['peak_gb']:.2f}" if "peak_gb" in side else "-"
         for side in sides.values()
