@@ -145,10 +145,10 @@ def run(code):
 
 
 def test_importing_is_quick():
-    # Beyond jax's own import; the best of three, as others may be at work.
+    # Beyond jax's own import; in CPU seconds, as others may be at work.
     code = (
-        "import time, jax; jax.numpy; begun = time.perf_counter(); import hopf_jax; "
-        "print(time.perf_counter() - begun)"
+        "import time, jax; jax.numpy; begun = time.process_time(); import hopf_jax; "
+        "print(time.process_time() - begun)"
     )
     assert min(float(run(code)) for _ in range(3)) < 2
 
