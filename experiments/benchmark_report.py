@@ -108,7 +108,10 @@ def draw(measured: dict[str, Any]) -> Any:
             ha="center",
             transform=right.transAxes,
         )
-    left.legend(frameon=False, fontsize="small")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, frameon=False, ncols=len(SIDES), loc="outside lower center"
+    )
     return figure
 
 
