@@ -224,6 +224,7 @@ def _measure(
     pythons = {"ours": sys.executable, "pyg": peer, "pyg_cached": peer}
     workers: dict[str, Worker] = {}
     sides: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, Any] = {}  # the peer's fastest way
     try:
         for side, python in pythons.items():
             if python is None:
@@ -232,9 +233,19 @@ def _measure(
             own = side == "ours"  # First: it leaves its weights for the others.
             module = "experiments.benchmark_jax" if own else "experiments.peer_pyg"
             workers[side] = _start(module, python, options)
-            asked = told | ({} if own else {"cached": side == "pyg_cached"})
             sides[side] = {"outcome": "measured", "turns": []}
-            _try(sides, workers, side, "prepare", folder=folder, case=asked)
+            asked: dict[str, Any] = {"folder": folder, "case": told}
+            if not own:
+                if not chosen:
+                    _try(sides, workers, side, "choose", **asked)
+                    chosen = sides[side].pop("chosen", {})
+                    if not chosen:
+                        continue
+                    # Anew, so that what was tried does not count as memory.
+                    workers.pop(side).end()
+                    workers[side] = _start(module, python, options)
+                asked |= {"cached": side == "pyg_cached", "way": chosen["way"]}
+            _try(sides, workers, side, "prepare", **asked)
         for _ in range(options.rounds):
             for side in list(workers):
                 _try(sides, workers, side, "extract")
@@ -253,6 +264,7 @@ def _measure(
     return {
         "graph": described,
         "settings": told,
+        "peer_tried": chosen.get("tried"),
         "sides": sides,
         "ratios": {
             side: _ratio(sides["ours"], sides[side]) for side in ("pyg", "pyg_cached")
@@ -281,6 +293,8 @@ def _try(
         return
     if what == "prepare":
         sides[side] |= reply
+    elif what == "choose":
+        sides[side]["chosen"] = reply
     elif what == "epochs":
         sides[side]["turns"].append(reply["seconds"])
         sides[side].setdefault("cpu_turns", []).append(reply["cpu_seconds"])

@@ -30,7 +30,7 @@ def share(
     return {"seconds": seconds, "share": seconds / ours["seconds"]["median"]}
 
 
-_COLUMNS = "{:<17} {:>17} {:>17} {:>17} {:>15} {:>15} {:>16} {:>8} {:>11} {:>6} {:>8}"
+_COLUMNS = "{:<17} {:>22} {:>22} {:>22} {:>16} {:>16} {:>16} {:>8} {:>11} {:>6} {:>8}"
 
 
 def print_head() -> None:
@@ -56,7 +56,7 @@ def print_row(name: str, entry: dict[str, Any]) -> None:
         _COLUMNS.format(
             name,
             *(_range(s.get("seconds", s["outcome"]), 3) for s in sides.values()),
-            *(_range(ratio, 2) for ratio in entry["ratios"].values()),
+            *(_range(ratio, 3) for ratio in entry["ratios"].values()),
             " ".join(peaks),
             f"{ours['compile_seconds']:.1f} s" if measured else "-",
             f"{ours['node_waste']:.0%} {ours['edge_waste']:.0%}" if measured else "-",
@@ -68,11 +68,11 @@ def print_row(name: str, entry: dict[str, Any]) -> None:
 
 
 def _range(value: dict[str, float] | str, digits: int) -> str:
-    """Median (least-most), with three figures; or why there is none."""
+    """Median (least-most), to so many figures; or why there is none."""
     if isinstance(value, str):
         return value[:15]
     least, median, most = (value[name] for name in ("least", "median", "most"))
-    return f"{median:.{digits}f} ({least:.{digits - 1}f}-{most:.{digits - 1}f})"
+    return f"{median:.{digits}g} ({least:.{digits}g}-{most:.{digits}g})"
 
 
 def draw(measured: dict[str, Any]) -> Any:
@@ -108,7 +108,10 @@ def draw(measured: dict[str, Any]) -> Any:
             ha="center",
             transform=right.transAxes,
         )
-    left.legend(frameon=False, fontsize="small")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, frameon=False, ncols=len(SIDES), loc="outside lower center"
+    )
     return figure
 
 

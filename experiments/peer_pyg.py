@@ -9,8 +9,9 @@ NIP-MEAN as the row computes it, with h_0 of the first hop's node part:
     h_k = relu(h_0 W_k_phi + mean(h_{k-1}) W_k_psi + h_{k-1}),  logits h_K W_output
 
 Every layer is trimmed to the nodes and edges that are still wanted. The peer gets the
-fastest of its own ways to aggregate, and of the two orders of product and mean, tried
-on some batches before the timing begins.
+fastest of its own ways to aggregate, of the two orders of product and mean, and of
+sparse and dense features where they are stored as sparse, tried on some batches before
+the timing begins.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Edges(NamedTuple):
 class Batch(NamedTuple):
     """What a step needs."""
 
-    x: torch.Tensor
+    x: Any  # [N, F], dense or torch_sparse's
     labels: torch.Tensor
     layers: tuple[Edges, ...]  # the first hop's first
 
@@ -90,7 +91,7 @@ class Peer:
     def __init__(self, threads: int):
         torch.set_num_threads(threads)
 
-    def prepare(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, folder: str, case: dict[str, Any], kinds: tuple[str, ...]) -> None:
         """Read the graph and the weights that the other side left in `folder`."""
         torch.manual_seed(0)
         self.case, files = case, pathlib.Path(folder)
@@ -99,10 +100,10 @@ class Peer:
         receivers = torch.repeat_interleave(
             torch.arange(len(indptr) - 1), indptr.diff()
         )
-        x = torch.from_numpy(_features(stored))
+        self.features = _features(stored, kinds)
         labels = torch.from_numpy(stored["labels"].astype(np.float32))
         edge_index = torch.stack([indices.long(), receivers])
-        data = Data(x=x, y=labels, edge_index=edge_index)
+        data = Data(y=labels, edge_index=edge_index, num_nodes=len(labels))
         self.omega = torch.from_numpy(stored["omega"])
         self.weights = {
             name: torch.nn.Parameter(torch.from_numpy(value))
@@ -123,20 +124,26 @@ class Peer:
             shuffle=True,
         )
         self.stored: list[Batch] | None = None
-        self.mean, self.multiply_first = next(iter(MEANS)), False
         first = next(iter(self.loader)).edge_index[1]
         assert bool((first.diff() >= 0).all()), "edges are not sorted by receiver"
+
+    def prepare(
+        self, folder: str, case: dict[str, Any], cached: bool, way: list[Any]
+    ) -> dict[str, Any]:
+        """Make ready for epochs, computed in the given way."""
+        self._read(folder, case, (way[0],))
+        self.kind, self.mean, self.multiply_first = way
         begun = time.perf_counter()
-        if case["cached"]:
+        if cached:
             self.stored = list(self._loaded())
         stored_seconds = time.perf_counter() - begun
         loss = None if case["fanouts"] else self._mean_loss()
-        self._choose()
         return {
             "loss": loss,
             "mean": self.mean,
             "multiply_first": self.multiply_first,
-            "storing_seconds": stored_seconds if case["cached"] else None,
+            "features": self.kind,
+            "storing_seconds": stored_seconds if cached else None,
             "batches": len(self.loader),
             "versions": {
                 "torch": torch.__version__,
@@ -161,7 +168,7 @@ class Peer:
         nodes = edges = 0
         begun = time.perf_counter()
         for data in self.loader:
-            nodes, edges = nodes + data.num_nodes, edges + data.num_edges
+            nodes, edges = nodes + len(data.n_id), edges + data.num_edges
         seconds = time.perf_counter() - begun
         return {"seconds": seconds, "nodes": nodes, "edges": edges}
 
@@ -172,27 +179,27 @@ class Peer:
 
     def _loaded(self) -> Iterable[Batch]:
         for data in self.loader:
-            yield _trimmed(data, self.case["num_hops"])
+            x = _rows(self.features[self.kind], data.n_id)
+            yield _trimmed(data, x, self.case["num_hops"])
 
-    def _choose(self) -> None:
-        """The fastest way of the peer's on this graph, least seconds of two trials."""
-        some = list(itertools.islice(self._loaded(), _TRIED_BATCHES))
-        kept = {name: value.detach().clone() for name, value in self.weights.items()}
-        spent: dict[tuple[str, bool], float] = {}
+    def choose(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
+        """The fastest way of the peer's on this graph, least seconds of two trials.
+
+        In a process of its own: memory of what is tried is not that of what is timed.
+        """
+        self._read(folder, case, ("dense", "sparse"))
+        spent: dict[tuple[str, str, bool], float] = {}
         for _ in range(2):
-            for way in itertools.product(MEANS, (False, True)):
-                self.mean, self.multiply_first = way
-                self._step(some[0])
+            for way in itertools.product(self.features, MEANS, (False, True)):
+                self.kind, self.mean, self.multiply_first = way
                 begun = time.perf_counter()
-                for batch in some:
+                for batch in itertools.islice(self._loaded(), _TRIED_BATCHES):
                     self._step(batch)
                 seconds = time.perf_counter() - begun
                 spent[way] = min(seconds, spent.get(way, seconds))
-        self.mean, self.multiply_first = min(spent, key=lambda way: spent[way])
-        with torch.no_grad():
-            for name, value in kept.items():
-                self.weights[name].copy_(value)
-        self.optimizer.state.clear()
+        best = min(spent, key=lambda way: spent[way])
+        tried = {" ".join(map(str, way)): seconds for way, seconds in spent.items()}
+        return {"way": list(best), "tried": tried}
 
     def _step(self, batch: Batch) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -202,15 +209,20 @@ class Peer:
         self.optimizer.step()
 
     def _logits(self, batch: Batch, rate: float) -> torch.Tensor:
-        def drop(h: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.dropout(h, rate) if rate else h
+        def drop(h: Any) -> Any:
+            if not rate:
+                return h
+            if not _sparse(h):
+                return torch.nn.functional.dropout(h, rate)
+            values = torch.nn.functional.dropout(h.storage.value(), rate)
+            return h.set_value(values, layout="coo")
 
         w, h0 = self.weights, batch.x
         h = x = drop(batch.x)
         for k, edges in enumerate(batch.layers, 1):
             count = edges.num_receivers
             if k == 1:
-                own = x[:count] @ w["w_1_phi"]
+                own = _product(x, w["w_1_phi"], count)
                 h0 = torch.relu(own)
                 h = torch.relu(own + self._neighbours(edges, x, w["w_1_psi"]))
                 continue
@@ -219,9 +231,11 @@ class Peer:
             h = torch.relu(own + read + h[:count])
         return drop(h) @ w["w_output"]
 
-    def _neighbours(self, edges: Edges, h: torch.Tensor, w: torch.Tensor):
+    def _neighbours(self, edges: Edges, h: Any, w: torch.Tensor) -> torch.Tensor:
         mean = MEANS[self.mean]
-        return mean(edges, h @ w) if self.multiply_first else mean(edges, h) @ w
+        if self.multiply_first or _sparse(h):
+            return mean(edges, _product(h, w))
+        return mean(edges, h) @ w
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if self.case["multilabel"]:
@@ -242,17 +256,47 @@ class Peer:
         return total / count
 
 
-def _features(stored: Any) -> np.ndarray:
+def _product(x: Any, w: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    """The first rows of x w, all if no count is given."""
+    if not _sparse(x):
+        return x[:count] @ w
+    return torch_sparse.matmul(x, w)[:count]
+
+
+def _rows(x: Any, ids: torch.Tensor) -> Any:
+    """Some rows; dense or sparse."""
+    return (
+        torch_sparse.index_select(x, 0, ids) if _sparse(x) else x.index_select(0, ids)
+    )
+
+
+def _sparse(x: Any) -> bool:
+    return not isinstance(x, torch.Tensor)
+
+
+def _features(stored: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Features of the kinds that are wanted; sparse only where they are stored so."""
+    made: dict[str, Any] = {}
     if "features" in stored:
-        return stored["features"]
-    indptr, shape = stored["features_indptr"], stored["features_shape"]
-    dense = np.zeros(shape, np.float32)
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    dense[rows, stored["features_indices"]] = stored["features_data"]
-    return dense
+        return {"dense": torch.from_numpy(stored["features"])}
+    parts = [stored[f"features_{name}"] for name in ("indptr", "indices", "data")]
+    indptr, indices = (torch.from_numpy(part.astype(np.int64)) for part in parts[:2])
+    shape = tuple(int(count) for count in stored["features_shape"])
+    if "dense" in kinds:
+        rows = torch.repeat_interleave(torch.arange(shape[0]), indptr.diff())
+        made["dense"] = torch.zeros(shape)
+        made["dense"][rows, indices] = torch.from_numpy(parts[2])
+    if "sparse" in kinds and torch_sparse is not None:
+        made["sparse"] = torch_sparse.SparseTensor(
+            rowptr=indptr,
+            col=indices,
+            value=torch.from_numpy(parts[2]),
+            sparse_sizes=shape,
+        )
+    return made
 
 
-def _trimmed(data: Any, num_hops: int) -> Batch:
+def _trimmed(data: Any, x: Any, num_hops: int) -> Batch:
     """Each layer's edges; nodes and edges of a loaded batch come hop by hop."""
     senders, receivers = data.edge_index
     within, layers = data.batch_size, []
@@ -276,7 +320,7 @@ def _trimmed(data: Any, num_hops: int) -> Batch:
         layers.append(Edges(of, to, indptr, least, matrix, within))
         within = reached
     # The first hop reads all; the last one only what is around the roots.
-    return Batch(data.x, data.y[: data.batch_size], tuple(reversed(layers)))
+    return Batch(x, data.y[: data.batch_size], tuple(reversed(layers)))
 
 
 def main() -> int:
@@ -285,7 +329,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     peer = Peer(options.threads)
-    actions = {"prepare": peer.prepare, "epochs": peer.epochs, "extract": peer.extract}
+    actions = {
+        "choose": peer.choose,
+        "prepare": peer.prepare,
+        "epochs": peer.epochs,
+        "extract": peer.extract,
+    }
     turns.serve(actions, options.threads)
     return 0
 

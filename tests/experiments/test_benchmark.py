@@ -35,6 +35,18 @@ def test_a_quick_run_without_the_peer(tmp_path, capsys):
     assert ours["resident"] and 1 <= ours["compilations"] <= 6
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(benchmark._find_peer(None) is None, reason="no PyG here")
+def test_the_peer_computes_the_same(tmp_path):
+    assert benchmark.main(["--quick", "--workdir", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "benchmark" / "benchmark.json").read_text())
+    (case,) = found["cases"].values()
+    assert case["same_loss"] is True
+    assert case["ratios"]["pyg"]["median"] > 0
+    batches = {side["batches"] for side in case["sides"].values()}
+    assert len(batches) == 1
+
+
 @pytest.mark.parametrize("hops", [1, 2])
 def test_padding_and_bytes_stay_within_bounds(hops):
     graph = make_random(5000, 25_000, 10, 5)
