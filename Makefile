@@ -13,6 +13,11 @@ INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)/.unfinished
 NOTEBOOK := $(VENV)/.installed-notebook
 
+# PyTorch Geometric, for `make benchmark PEER=1` alone: an environment of its own.
+PEER_VENV := .venv-benchmark
+PEER_INSTALLED := $(PEER_VENV)/.installed
+PEER_WHEELS := $(wildcard ../shared/wheels/*.whl)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup check format test test-all data reproduce inductive neighbors \
@@ -49,6 +54,14 @@ $(INSTALLED): requirements.txt pyproject.toml
 $(NOTEBOOK): $(INSTALLED)
 	@echo 'Adding Jupyter to $(VENV) (once)'
 	@$(PIP) --constraint requirements.txt --no-build-isolation --editable '.[notebook]'
+	@touch $@
+
+$(PEER_INSTALLED): requirements-benchmark.txt $(INSTALLED)
+	@echo 'Setting up $(PEER_VENV) with PyTorch Geometric (once; some minutes)'
+	@rm -rf $(PEER_VENV)
+	@$(PYTHON) -m venv $(PEER_VENV)
+	@$(PEER_VENV)/bin/python -m pip --disable-pip-version-check install --quiet \
+		--requirement requirements-benchmark.txt $(PEER_WHEELS)
 	@touch $@
 
 check: $(INSTALLED) ## Check format, lint and types
@@ -92,12 +105,12 @@ morphing: $(INSTALLED) ## How much of a node's own information each kernel keeps
 iterations: $(INSTALLED) ## F1 by iteration of the iterative models
 	$(RUN) experiments.iterations $(ARGS)
 
-benchmark: $(INSTALLED) ## Measure speed and memory
+benchmark: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## Measure speed and memory [PEER=1 installs PyTorch Geometric, to compare]
 	$(RUN) experiments.benchmark $(ARGS)
 
 notebook: $(NOTEBOOK) ## Open the notebooks in Jupyter Lab
 	$(RUN) jupyter lab --notebook-dir experiments/notebooks $(ARGS)
 
-clean: ## Remove .venv and what the tools leave behind (not results, not data)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## Remove .venv, .venv-benchmark and what the tools leave behind (not results, not data)
+	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,16 +1,30 @@
 """Pictures of a result."""
 
+import io
 from typing import Any
 
 from matplotlib.figure import Figure
 
 
+class Picture(Figure):
+    """A figure that a notebook shows as a cell's last line.
+
+    IPython draws plain Figures only once pyplot has been imported; before, it prints
+    their size. Where it does draw them, it does so in its own way and asks no more.
+    """
+
+    def _repr_png_(self) -> bytes:
+        memory = io.BytesIO()
+        self.savefig(memory, format="png")
+        return memory.getvalue()
+
+
 def plot_result(
     history: list[dict[str, Any]], iterations: list[dict[str, Any]], reported: int
-) -> Figure:
+) -> Picture:
     """Losses by epoch, and F1 by iteration, side by side."""
-    # A Figure of one's own, not pyplot's: nothing to close, no backend to choose.
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    # Not pyplot's: nothing to close, no backend to choose.
+    figure = Picture(figsize=(10, 3.6), layout="constrained")
     losses, scores = figure.subplots(1, 2)
     epochs = range(1, len(history) + 1)
     for name, colour in (("train", "C0"), ("validation", "C1")):
@@ -33,5 +47,8 @@ def plot_result(
     scores.axvline(reported, color="0.8", zorder=0)
     scores.set(xlabel="iteration", ylabel="F1, %", title="F1 by iteration")
     scores.set_xticks(at)
-    scores.legend(frameon=False, fontsize="small")
+    # Beside the lines: six entries leave no corner free.
+    scores.legend(
+        frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5)
+    )
     return figure

@@ -141,7 +141,7 @@ class Result:
         write_atomically(path, memory.getvalue())
 
     def plot(self) -> Any:
-        """A matplotlib figure: losses by epoch, F1 by iteration."""
+        """A matplotlib figure, shown by notebooks: losses by epoch, F1 by iteration."""
         # Drawing is for those who ask: matplotlib is half a second of import.
         from hopf_jax import plotting
 

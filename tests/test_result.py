@@ -242,6 +242,11 @@ def test_it_is_drawn(result, path):
         figure.savefig(path.with_suffix(".png"))
 
 
+def test_a_notebook_shows_it(result):
+    # What IPython asks of an object that it has no printer of its own for.
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+
+
 def test_it_is_printed(result):
     assert f"iteration {result.iteration} of 3" in repr(result)
     assert "12 epochs" in repr(result)

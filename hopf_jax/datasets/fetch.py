@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-import pooch
 import requests
 
 from hopf_jax.datasets import files
@@ -30,6 +29,9 @@ RETRY_AFTER_SECONDS = 1.0  # Doubled with every attempt.
 
 def cache_folder() -> Path:
     """`HOPF_CACHE`, or the platform's cache folder."""
+    # Not at the top: pooch imports tqdm.auto, which in notebooks asks for ipywidgets.
+    import pooch
+
     return Path(os.environ.get("HOPF_CACHE") or pooch.os_cache("hopf_jax"))
 
 
@@ -170,6 +172,8 @@ def _write(data: bytes, stream: BinaryIO) -> None:
 
 
 def _stream(url: str, stream: BinaryIO) -> None:
+    import pooch
+
     print(f"Fetching {url} ...", file=sys.stderr)
     pooch.HTTPDownloader(
         progressbar=sys.stderr.isatty(),

@@ -1,0 +1,219 @@
+"""This library's side of the benchmark: a training epoch, in a process of its own.
+
+A worker of `experiments.turns`; `experiments.peer_pyg` is its counterpart. An epoch is
+`fit`'s, without the validation that comes after it there: the peer does none.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from experiments import limits, paper, turns
+from hopf_jax import Graph
+from hopf_jax.batching import Neighborhoods
+from hopf_jax.feeding import Feed, FeedSettings
+from hopf_jax.models import MODELS
+from hopf_jax.nets import Net, Sizes
+from hopf_jax.training import (
+    Inputs,
+    Objective,
+    State,
+    evaluate_groups,
+    label_weights,
+    train_groups,
+    zero_totals,
+)
+
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def store(graph: Graph, folder: pathlib.Path) -> None:
+    """Leave the graph where both sides read it from."""
+    if graph.weights is not None:
+        raise ValueError("The peer's mean knows no edge weights.")
+    arrays: dict[str, Any] = {
+        "indptr": graph.indptr,
+        "indices": graph.indices,
+        "labels": graph.labels,
+        "roots": np.flatnonzero(graph.train),
+        "omega": label_weights(graph.labels[graph.train]),
+    }
+    if sp.issparse(graph.features):
+        matrix: Any = graph.features
+        arrays |= {
+            f"features_{name}": getattr(matrix, name)
+            for name in ("indptr", "indices", "data", "shape")
+        }
+    else:
+        arrays["features"] = np.asarray(graph.features)
+    np.savez(folder / "graph.npz", **arrays)
+
+
+def read(folder: pathlib.Path, multilabel: bool) -> tuple[Graph, np.ndarray]:
+    """The stored graph, and the weights of its labels."""
+    stored = np.load(folder / "graph.npz")
+    if "features" in stored:
+        features = stored["features"]
+    else:
+        parts = (stored[f"features_{name}"] for name in ("data", "indices", "indptr"))
+        features = sp.csr_array(tuple(parts), shape=tuple(stored["features_shape"]))
+    # Not through a constructor that checks: its copies would count as peak memory.
+    roots = np.zeros(len(stored["labels"]), bool)
+    roots[stored["roots"]] = True
+    none = np.zeros_like(roots)
+    graph = Graph(
+        indptr=stored["indptr"],
+        indices=stored["indices"],
+        weights=None,
+        features=features,
+        labels=stored["labels"],
+        known=roots,
+        train=roots,
+        validation=none,
+        test=none,
+        multilabel=multilabel,
+    )
+    return graph, stored["omega"]
+
+
+class Own:
+    """An epoch of NIP-MEAN here."""
+
+    def __init__(self) -> None:
+        self.compiled: list[float] = []
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
+        if event == _COMPILED:
+            self.compiled.append(duration_secs)
+
+    def prepare(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
+        """Read the graph, cut batches, compile; leave weights for the peer."""
+        files = pathlib.Path(folder)
+        graph, omega = read(files, case["multilabel"])
+        hops, hidden = case["num_hops"], case["hidden_size"]
+        sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
+        self.net = Net(MODELS[paper.TIMED_MODEL], sizes, case["dropout"], "fan-out")
+        self.objective = Objective(case["multilabel"], case["l2"], case["clip"])
+        self.key, start = jax.random.split(jax.random.key(0))
+        params = self.net.init(start, method="declare")["params"]
+        np.savez(files / "weights.npz", **jax.device_get(params))
+        fanouts = tuple(case["fanouts"]) if case["fanouts"] else None
+        roots = np.flatnonzero(graph.train)
+        how = FeedSettings(
+            hops, case["batch_size"], fanouts, memory_budget=case["memory_budget"]
+        )
+        begun = time.perf_counter()
+        self.feed = Feed(graph, roots, how, seed=0)
+        batching_seconds = time.perf_counter() - begun
+        self.hoods = Neighborhoods(graph, hops, fanouts)
+        dense = self.feed.features == "resident"
+        features = jax.device_put(graph.features) if dense else None
+        self.inputs = Inputs(features, None, omega)
+        self.state = State(params, self.objective.optimizer.init(params))
+        self.rate, self.epoch = np.float32(case["learning_rate"]), 0
+        loss = None if fanouts else self._mean_loss()
+        self.compiled.clear()
+        first = self.epochs(1)["seconds"][0]
+        return {
+            "loss": loss,
+            "batching_seconds": batching_seconds,
+            "first_epoch_seconds": first,
+            "compile_seconds": sum(self.compiled),
+            "compilations": len(self.compiled),
+            "work": limits.work(
+                self.feed.sizes, hops, graph.num_features, hidden, graph.num_labels
+            ),
+        } | counts(self.feed)
+
+    def epochs(self, count: int) -> dict[str, Any]:
+        """Seconds of some epochs, and the peak of memory so far."""
+        seconds, begun_cpu = [], time.process_time()
+        for _ in range(count):
+            begun = time.perf_counter()
+            self._train()
+            seconds.append(time.perf_counter() - begun)
+        cpu = (time.process_time() - begun_cpu) / count
+        return {"seconds": seconds, "cpu_seconds": cpu, "peak_gb": turns.peak_gb()}
+
+    def extract(self) -> dict[str, Any]:
+        """Batches cut, neither padded nor moved: seconds, nodes and edges."""
+        nodes = edges = 0
+        begun = time.perf_counter()
+        for number, roots in enumerate(self.feed.roots):
+            cut = self.hoods.subgraph(roots, (0, number))
+            nodes, edges = nodes + len(cut.nodes), edges + len(cut.senders)
+        seconds = time.perf_counter() - begun
+        return {"seconds": seconds, "nodes": nodes, "edges": edges}
+
+    def _train(self) -> None:
+        self.epoch += 1
+        key = jax.random.fold_in(self.key, self.epoch)
+        carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
+        for part in self._parts(self.epoch):
+            carry = train_groups(
+                self.net, self.objective, carry, part, self.inputs, key, self.rate
+            )
+        self.state = jax.block_until_ready(carry)[0]
+
+    def _parts(self, epoch: int) -> Any:
+        if self.feed.resident:
+            return (self.feed.groups(epoch),)
+        return ((group,) for group in self.feed.stream(epoch))
+
+    def _mean_loss(self) -> float:
+        """Of all roots, first weights, no dropout: equal on both sides."""
+        totals: Any = zero_totals(len(self.inputs.label_weights))
+        for part in self._parts(0):
+            totals = evaluate_groups(
+                self.net, self.objective, totals, part, self.inputs, self.state.params
+            )
+        return float(totals.loss / totals.roots)
+
+
+def counts(feed: Feed) -> dict[str, Any]:
+    """What depends on no clock: batches, padding, bytes."""
+    hops = feed.how.num_hops
+    real = feed.sizes[:, [hops, -2]].sum(axis=0)
+    padded = sum(
+        len(members) * np.array([layout.nodes[-1], layout.edges[-1]])
+        for layout, members in zip(feed.layouts, feed.members, strict=True)
+    )
+    waste = padded / np.maximum(real, 1) - 1
+    kept = [leaf for group in feed.groups(0) for leaf in jax.tree.leaves(group.batches)]
+    return {
+        "batches": feed.num_batches,
+        "layouts": len(feed.layouts),
+        "resident": feed.resident,
+        "resident_bytes": sum(leaf.nbytes for leaf in kept),
+        "nodes": int(real[0]),
+        "edges": int(real[1]),
+        "node_waste": float(waste[0]),
+        "edge_waste": float(waste[1]),
+    }
+
+
+def main() -> int:
+    """Serve the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    own = Own()
+    actions = {
+        "prepare": own.prepare,
+        "epochs": own.epochs,
+        "extract": own.extract,
+        "limits": limits.measure,
+    }
+    turns.serve(actions, options.threads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

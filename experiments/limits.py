@@ -1,0 +1,84 @@
+"""What the machine can do, measured, and what an epoch of NIP-MEAN needs, counted."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_SIZE = 1024  # of a square matrix
+_COPIED = 1 << 24  # floats, far more than caches hold
+
+
+def measure(repeats: int = 5) -> dict[str, Any]:
+    """GFLOP/s of a float32 product and GB/s of a copy (read and written), the best of
+    NumPy and JAX and of `repeats`: a limit is what was reached once."""
+    square = np.ones((_SIZE, _SIZE), np.float32)
+    on_device = jnp.asarray(square)
+    product = jax.jit(jnp.matmul)
+    source, target = np.ones(_COPIED, np.float32), np.empty(_COPIED, np.float32)
+    operations, moved = 2 * _SIZE**3, 2 * source.nbytes
+    multiply = min(
+        _least(lambda: square @ square, repeats),
+        _least(lambda: product(on_device, on_device).block_until_ready(), repeats),
+    )
+    copy = _least(lambda: np.copyto(target, source), repeats)
+    plus_one = jax.jit(lambda x: x + 1)  # Reads and writes as a copy does, by threads.
+    copied = jnp.asarray(source)
+    copy = min(copy, _least(lambda: plus_one(copied).block_until_ready(), repeats))
+    return {"gflops": operations / multiply / 1e9, "gb_per_s": moved / copy / 1e9}
+
+
+def _least(run: Callable[[], Any], repeats: int) -> float:
+    run()
+    seconds = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
+def work(
+    sizes: np.ndarray, num_hops: int, features: int, hidden: int, labels: int
+) -> dict[str, float]:
+    """GFLOP and GB that an epoch of NIP-MEAN cannot do without.
+
+    Products forward and backward, without padding, in the cheaper order of product and
+    mean; a row read for every edge and one written for every receiver; features read
+    and written once a batch. Nonlinearities, dropout and Adam are taken as free.
+
+    Args:
+      sizes: [B, 2 K + 2], of each batch nodes within 0 to K hops, edges into nodes
+        within 0 to K - 1 hops, and non-zeros of sparse features (0: dense).
+      num_hops: K.
+      features: F.
+      hidden: d.
+      labels: C.
+    """
+    flops = moved = 0.0
+    for size in sizes.astype(np.float64):
+        nodes, edges = size[: num_hops + 1], size[num_hops + 1 : -1]
+        values = size[-1]
+        # Of one product with X, a row: its non-zeros, if it is sparse.
+        per_row = values / nodes[-1] if values else features
+        moved += 8 * values if values else 8 * nodes[-1] * features
+        for k in range(1, num_hops + 1):
+            away = num_hops - k
+            receivers, senders, used = nodes[away], nodes[away + 1], edges[away]
+            width = per_row if k == 1 else hidden
+            passes = 2 if k == 1 else 3  # No gradient of X is wanted.
+            first = senders * width * hidden, used * hidden
+            # The mean of sparse rows is not sparse.
+            wide = features if k == 1 else hidden
+            after = receivers * wide * hidden, used * wide
+            product, gathered = min(first, after, key=lambda cost: cost[0] + cost[1])
+            flops += 2 * passes * (receivers * width * hidden + product)
+            flops += 2 * (1 if k == 1 and product == after[0] else 2) * gathered
+            row = gathered / max(used, 1)
+            backward = 1 if k == 1 and product == after[0] else 2
+            moved += 4 * backward * (gathered + receivers * row)
+        flops += 2 * 3 * nodes[0] * hidden * labels
+    return {"gflop": flops / 1e9, "gb": moved / 1e9}

@@ -1,0 +1,343 @@
+"""The benchmark's peer: the same model and epoch in PyTorch Geometric.
+
+Run by the peer's own interpreter (requirements-benchmark.txt), which has no JAX: this
+file imports nothing of hopf_jax. A worker of `experiments.turns`.
+
+NIP-MEAN as the row computes it, with h_0 of the first hop's node part:
+
+    h_0 = relu(X W_1_phi),  h_1 = relu(X W_1_phi + mean(X) W_1_psi)
+    h_k = relu(h_0 W_k_phi + mean(h_{k-1}) W_k_psi + h_{k-1}),  logits h_K W_output
+
+Every layer is trimmed to the nodes and edges that are still wanted. The peer gets the
+fastest of its own ways to aggregate, of the two orders of product and mean, and of
+sparse and dense features where they are stored as sparse, tried on some batches before
+the timing begins.
+"""
+
+import argparse
+import itertools
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch_geometric
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.utils import scatter, segment
+
+from experiments import turns
+
+try:
+    import torch_sparse
+except ImportError:
+    torch_sparse = None
+
+_TRIED_BATCHES = 6
+
+
+class Edges(NamedTuple):
+    """Edges of one layer, sorted by receiver."""
+
+    senders: torch.Tensor
+    receivers: torch.Tensor
+    indptr: torch.Tensor
+    counts: torch.Tensor  # [R, 1], at least 1
+    matrix: Any  # torch_sparse's, or None
+    num_receivers: int
+
+
+class Batch(NamedTuple):
+    """What a step needs."""
+
+    x: Any  # [N, F], dense or torch_sparse's
+    labels: torch.Tensor
+    layers: tuple[Edges, ...]  # the first hop's first
+
+
+def mean_by_scatter(edges: Edges, h: torch.Tensor) -> torch.Tensor:
+    """Gather and scatter, PyG's default."""
+    sent = h.index_select(0, edges.senders)
+    total = scatter(sent, edges.receivers, 0, edges.num_receivers, reduce="sum")
+    return total / edges.counts
+
+
+def mean_by_segment(edges: Edges, h: torch.Tensor) -> torch.Tensor:
+    """Gather and reduce sorted segments."""
+    sent = h.index_select(0, edges.senders)
+    return segment(sent, edges.indptr, reduce="sum") / edges.counts
+
+
+def mean_by_matrix(edges: Edges, h: torch.Tensor) -> torch.Tensor:
+    """A sparse matrix product, without an intermediate of the edges' size."""
+    total = torch_sparse.matmul(edges.matrix, h, reduce="sum")
+    return total / edges.counts
+
+
+MEANS: dict[str, Callable[[Edges, torch.Tensor], torch.Tensor]] = {
+    "scatter": mean_by_scatter,
+    "segment": mean_by_segment,
+}
+if torch_sparse is not None:
+    MEANS["torch_sparse"] = mean_by_matrix
+
+
+class Peer:
+    """An epoch of NIP-MEAN, with batches from the loader or stored ones."""
+
+    def __init__(self, threads: int):
+        torch.set_num_threads(threads)
+
+    def _read(self, folder: str, case: dict[str, Any], kinds: tuple[str, ...]) -> None:
+        """Read the graph and the weights that the other side left in `folder`."""
+        torch.manual_seed(0)
+        self.case, files = case, pathlib.Path(folder)
+        stored = np.load(files / "graph.npz")
+        indptr, indices = (torch.from_numpy(stored[n]) for n in ("indptr", "indices"))
+        receivers = torch.repeat_interleave(
+            torch.arange(len(indptr) - 1), indptr.diff()
+        )
+        self.features = _features(stored, kinds)
+        labels = torch.from_numpy(stored["labels"].astype(np.float32))
+        edge_index = torch.stack([indices.long(), receivers])
+        data = Data(y=labels, edge_index=edge_index, num_nodes=len(labels))
+        self.omega = torch.from_numpy(stored["omega"])
+        self.weights = {
+            name: torch.nn.Parameter(torch.from_numpy(value))
+            for name, value in np.load(files / "weights.npz").items()
+        }
+        self.optimizer = torch.optim.Adam(
+            self.weights.values(),
+            lr=case["learning_rate"],
+            weight_decay=case["l2"],
+            fused=True,
+        )
+        hops = case["num_hops"]
+        self.loader = NeighborLoader(
+            data,
+            num_neighbors=case["fanouts"] or [-1] * hops,
+            input_nodes=torch.from_numpy(stored["roots"]),
+            batch_size=case["batch_size"],
+            shuffle=True,
+        )
+        self.stored: list[Batch] | None = None
+        first = next(iter(self.loader)).edge_index[1]
+        assert bool((first.diff() >= 0).all()), "edges are not sorted by receiver"
+
+    def prepare(
+        self, folder: str, case: dict[str, Any], cached: bool, way: list[Any]
+    ) -> dict[str, Any]:
+        """Make ready for epochs, computed in the given way."""
+        self._read(folder, case, (way[0],))
+        self.kind, self.mean, self.multiply_first = way
+        begun = time.perf_counter()
+        if cached:
+            self.stored = list(self._loaded())
+        stored_seconds = time.perf_counter() - begun
+        loss = None if case["fanouts"] else self._mean_loss()
+        return {
+            "loss": loss,
+            "mean": self.mean,
+            "multiply_first": self.multiply_first,
+            "features": self.kind,
+            "storing_seconds": stored_seconds if cached else None,
+            "batches": len(self.loader),
+            "versions": {
+                "torch": torch.__version__,
+                "torch_geometric": torch_geometric.__version__,
+                "torch_sparse": getattr(torch_sparse, "__version__", None),
+            },
+        }
+
+    def epochs(self, count: int) -> dict[str, Any]:
+        """Seconds of some epochs, and the peak of memory so far."""
+        seconds, begun_cpu = [], time.process_time()
+        for _ in range(count):
+            begun = time.perf_counter()
+            for batch in self._batches():
+                self._step(batch)
+            seconds.append(time.perf_counter() - begun)
+        cpu = (time.process_time() - begun_cpu) / count
+        return {"seconds": seconds, "cpu_seconds": cpu, "peak_gb": turns.peak_gb()}
+
+    def extract(self) -> dict[str, Any]:
+        """Batches cut by NeighborLoader alone: seconds, nodes and edges."""
+        nodes = edges = 0
+        begun = time.perf_counter()
+        for data in self.loader:
+            nodes, edges = nodes + len(data.n_id), edges + data.num_edges
+        seconds = time.perf_counter() - begun
+        return {"seconds": seconds, "nodes": nodes, "edges": edges}
+
+    def _batches(self) -> Iterable[Batch]:
+        if self.stored is None:
+            return self._loaded()
+        return (self.stored[i] for i in torch.randperm(len(self.stored)).tolist())
+
+    def _loaded(self) -> Iterable[Batch]:
+        for data in self.loader:
+            x = _rows(self.features[self.kind], data.n_id)
+            yield _trimmed(data, x, self.case["num_hops"])
+
+    def choose(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
+        """The fastest way of the peer's on this graph, least seconds of two trials.
+
+        In a process of its own: memory of what is tried is not that of what is timed.
+        """
+        self._read(folder, case, ("dense", "sparse"))
+        spent: dict[tuple[str, str, bool], float] = {}
+        for _ in range(2):
+            for way in itertools.product(self.features, MEANS, (False, True)):
+                self.kind, self.mean, self.multiply_first = way
+                begun = time.perf_counter()
+                for batch in itertools.islice(self._loaded(), _TRIED_BATCHES):
+                    self._step(batch)
+                seconds = time.perf_counter() - begun
+                spent[way] = min(seconds, spent.get(way, seconds))
+        best = min(spent, key=lambda way: spent[way])
+        tried = {" ".join(map(str, way)): seconds for way, seconds in spent.items()}
+        return {"way": list(best), "tried": tried}
+
+    def _step(self, batch: Batch) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        logits = self._logits(batch, self.case["dropout"])
+        self._losses(logits, batch.labels).mean().backward()
+        torch.nn.utils.clip_grad_value_(self.weights.values(), self.case["clip"])
+        self.optimizer.step()
+
+    def _logits(self, batch: Batch, rate: float) -> torch.Tensor:
+        def drop(h: Any) -> Any:
+            if not rate:
+                return h
+            if not _sparse(h):
+                return torch.nn.functional.dropout(h, rate)
+            values = torch.nn.functional.dropout(h.storage.value(), rate)
+            return h.set_value(values, layout="coo")
+
+        w, h0 = self.weights, batch.x
+        h = x = drop(batch.x)
+        for k, edges in enumerate(batch.layers, 1):
+            count = edges.num_receivers
+            if k == 1:
+                own = _product(x, w["w_1_phi"], count)
+                h0 = torch.relu(own)
+                h = torch.relu(own + self._neighbours(edges, x, w["w_1_psi"]))
+                continue
+            own = drop(h0[:count]) @ w[f"w_{k}_phi"]
+            read = self._neighbours(edges, drop(h), w[f"w_{k}_psi"])
+            h = torch.relu(own + read + h[:count])
+        return drop(h) @ w["w_output"]
+
+    def _neighbours(self, edges: Edges, h: Any, w: torch.Tensor) -> torch.Tensor:
+        mean = MEANS[self.mean]
+        if self.multiply_first or _sparse(h):
+            return mean(edges, _product(h, w))
+        return mean(edges, h) @ w
+
+    def _losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.case["multilabel"]:
+            each = torch.nn.functional.binary_cross_entropy_with_logits(
+                logits, labels, reduction="none"
+            )
+        else:
+            each = -labels * torch.log_softmax(logits, 1)
+        return each @ self.omega
+
+    @torch.no_grad()
+    def _mean_loss(self) -> float:
+        """Of all roots, first weights, no dropout: equal on both sides."""
+        total = count = 0.0
+        for batch in self._batches():
+            losses = self._losses(self._logits(batch, 0.0), batch.labels)
+            total, count = total + losses.sum().item(), count + len(losses)
+        return total / count
+
+
+def _product(x: Any, w: torch.Tensor, count: int | None = None) -> torch.Tensor:
+    """The first rows of x w, all if no count is given."""
+    if not _sparse(x):
+        return x[:count] @ w
+    return torch_sparse.matmul(x, w)[:count]
+
+
+def _rows(x: Any, ids: torch.Tensor) -> Any:
+    """Some rows; dense or sparse."""
+    return (
+        torch_sparse.index_select(x, 0, ids) if _sparse(x) else x.index_select(0, ids)
+    )
+
+
+def _sparse(x: Any) -> bool:
+    return not isinstance(x, torch.Tensor)
+
+
+def _features(stored: Any, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """Features of the kinds that are wanted; sparse only where they are stored so."""
+    made: dict[str, Any] = {}
+    if "features" in stored:
+        return {"dense": torch.from_numpy(stored["features"])}
+    parts = [stored[f"features_{name}"] for name in ("indptr", "indices", "data")]
+    indptr, indices = (torch.from_numpy(part.astype(np.int64)) for part in parts[:2])
+    shape = tuple(int(count) for count in stored["features_shape"])
+    if "dense" in kinds:
+        rows = torch.repeat_interleave(torch.arange(shape[0]), indptr.diff())
+        made["dense"] = torch.zeros(shape)
+        made["dense"][rows, indices] = torch.from_numpy(parts[2])
+    if "sparse" in kinds and torch_sparse is not None:
+        made["sparse"] = torch_sparse.SparseTensor(
+            rowptr=indptr,
+            col=indices,
+            value=torch.from_numpy(parts[2]),
+            sparse_sizes=shape,
+        )
+    return made
+
+
+def _trimmed(data: Any, x: Any, num_hops: int) -> Batch:
+    """Each layer's edges; nodes and edges of a loaded batch come hop by hop."""
+    senders, receivers = data.edge_index
+    within, layers = data.batch_size, []
+    for _ in range(num_hops):
+        stop = int(torch.searchsorted(receivers, within))
+        to, of = receivers[:stop], senders[:stop]
+        reached = max(within, int(of.max()) + 1 if stop else 0)
+        counts = torch.bincount(to, minlength=within)
+        indptr = torch.zeros(within + 1, dtype=torch.long)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        matrix = None
+        if torch_sparse is not None:
+            matrix = torch_sparse.SparseTensor(
+                rowptr=indptr,
+                col=of,
+                sparse_sizes=(within, reached),
+                is_sorted=True,
+                trust_data=True,
+            )
+        least = counts.clamp(min=1).float().unsqueeze(1)
+        layers.append(Edges(of, to, indptr, least, matrix, within))
+        within = reached
+    # The first hop reads all; the last one only what is around the roots.
+    return Batch(x, data.y[: data.batch_size], tuple(reversed(layers)))
+
+
+def main() -> int:
+    """Serve the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    peer = Peer(options.threads)
+    actions = {
+        "choose": peer.choose,
+        "prepare": peer.prepare,
+        "epochs": peer.epochs,
+        "extract": peer.extract,
+    }
+    turns.serve(actions, options.threads)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""make benchmark without its peer: what it writes, and counts that no clock moves."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import benchmark, benchmark_jax, limits, turns
+from hopf_jax.datasets import make_random
+from hopf_jax.feeding import Feed, FeedSettings
+
+
+def test_a_quick_run_without_the_peer(tmp_path, capsys):
+    nobody = str(tmp_path / "python")
+    options = ["--quick", "--peer", nobody, "--workdir", str(tmp_path)]
+    assert benchmark.main(options) == 0
+    assert capsys.readouterr().out.count("not installed") == 4
+    found = json.loads((tmp_path / "benchmark" / "benchmark.json").read_text())
+    assert (tmp_path / "benchmark" / "benchmark.png").stat().st_size > 1000
+    assert found["peer"] == "not installed"
+    assert {"versions", "commit", "command", "load_before"} <= set(found)
+    assert min(found["machine_limit"].values()) > 0
+    (case,) = found["cases"].values()
+    assert case["ratios"] == {"pyg": "not installed", "pyg_cached": "not installed"}
+    assert case["same_loss"] is None
+    ours = case["sides"]["ours"]
+    assert ours["outcome"] == "measured"
+    assert [len(turn) for turn in ours["turns"]] == [found["epochs_a_turn"]] * 2
+    seconds = ours["seconds"]
+    assert 0 < seconds["least"] <= seconds["median"] <= seconds["most"]
+    assert ours["peak_gb"] > 0 and ours["extraction"]["edges_per_s"] > 0
+    assert case["limit"]["share"] > 0
+    # An epoch of resident batches is one program, and the rest is small change.
+    assert ours["resident"] and 1 <= ours["compilations"] <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(benchmark._find_peer(None) is None, reason="no PyG here")
+def test_the_peer_computes_the_same(tmp_path):
+    assert benchmark.main(["--quick", "--workdir", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "benchmark" / "benchmark.json").read_text())
+    (case,) = found["cases"].values()
+    assert case["same_loss"] is True
+    assert case["ratios"]["pyg"]["median"] > 0
+    batches = {side["batches"] for side in case["sides"].values()}
+    assert len(batches) == 1
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_padding_and_bytes_stay_within_bounds(hops):
+    graph = make_random(5000, 25_000, 10, 5)
+    roots = np.arange(1600)
+    how = FeedSettings(hops, 32, memory_budget=10**9)
+    feed = Feed(graph, roots, how, seed=0)
+    counted = benchmark_jax.counts(feed)
+    assert counted["batches"] == 50
+    assert 0 <= counted["node_waste"] < 0.25
+    assert 0 <= counted["edge_waste"] < 0.25
+    # What the feed plans with is never less than what it holds, nor far more.
+    assert counted["resident_bytes"] <= feed.nbytes < 1.3 * counted["resident_bytes"]
+    # Ids and degrees of a node; ends and weight of an edge; each hop's rows, twice,
+    # and edges, twice, for the gradient: with padding, at most so many words.
+    words = (2 + 3 * hops) * counted["nodes"] + (3 + 2 * hops) * counted["edges"]
+    assert counted["resident_bytes"] < 4 * 1.25 * (words + 50 * 40 * 6)
+
+
+def test_streamed_batches_hold_nothing():
+    graph = make_random(300, 900, 4, 2)
+    feed = Feed(graph, np.arange(64), FeedSettings(2, 32), seed=0)
+    counted = benchmark_jax.counts(feed)
+    assert not counted["resident"] and counted["resident_bytes"] == 0
+
+
+def test_the_stored_graph_is_the_graph(tmp_path):
+    graph = make_random(50, 100, 4, 3)
+    benchmark_jax.store(graph, tmp_path)
+    read, omega = benchmark_jax.read(tmp_path, multilabel=False)
+    for name in ("indptr", "indices", "features", "labels", "train"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(graph, name))
+    assert omega.shape == (3,)
+
+
+def test_work_of_one_hop_by_hand():
+    # 2 roots, 5 nodes, 6 edges, dense features. Means first: 2 x 3 x 4 for each of the
+    # two products, forward and for the weights; 6 x 3 sums; 2 x 4 x 7 three times.
+    found = limits.work(np.array([[2, 5, 6, 0]]), 1, 3, 4, 7)
+    flops = 2 * 2 * (2 * 3 * 4 + 2 * 3 * 4) + 2 * 6 * 3 + 2 * 3 * 2 * 4 * 7
+    assert found["gflop"] * 1e9 == pytest.approx(flops)
+    moved = 8 * 5 * 3 + 4 * (6 * 3 + 2 * 3)
+    assert found["gb"] * 1e9 == pytest.approx(moved)
+
+
+def test_a_worker_that_fails_says_why(tmp_path):
+    worker = turns.Worker(
+        [sys.executable, "-c", "raise SystemExit('no')"], tmp_path, 60
+    )
+    with pytest.raises(turns.WorkerError, match="no"):
+        worker.ask("epochs", count=1)
+    worker.end()
+
+
+def test_cases_are_what_they_are_called():
+    for case in benchmark.CASES:
+        if "K=" in case.name:
+            assert case.config.num_hops == int(case.name.split("=")[1])
+        assert case.config.batch_size == 128
