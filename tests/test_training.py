@@ -110,11 +110,13 @@ def test_l2_leaves_biases_alone():
 
 def test_predicted_labels():
     logits = np.array([[0.5, -1, 2], [-3, -1, -2]], np.float32)
+    true = np.zeros((2, 3), bool)
+    one, many = (Objective(several, 0.0, 5.0) for several in (False, True))
     np.testing.assert_array_equal(
-        predicted_labels(logits, False), [[0, 0, 1], [0, 1, 0]]
+        predicted_labels(logits, true, one), [[0, 0, 1], [0, 1, 0]]
     )
     np.testing.assert_array_equal(
-        predicted_labels(logits, True), [[1, 0, 1], [0, 0, 0]]
+        predicted_labels(logits, true, many), [[1, 0, 1], [0, 0, 0]]
     )
 
 
