@@ -24,7 +24,10 @@ class Config:
         "threshold" (those above one half), or "cardinality" (as many of the likeliest
         as it truly has: how the paper's authors score). `predict` knows no truth, and
         always uses the threshold.
-      batch_size: roots a batch. 1 or more.
+      batch_size: roots a batch, which is one subgraph. 1 or more.
+      batches_per_step: batches whose mean gradient makes one training step. They are
+        spread over the devices of `fit`, and the result does not depend on how many
+        these are. 1 or more.
       fanouts: neighbours drawn at each hop, roots first, anew every epoch of training;
         predictions use all. None for all neighbours.
       neighbor_fraction: share of every node's neighbours that is used at all, drawn
@@ -54,6 +57,7 @@ class Config:
     summary: Literal["labels", "hidden"] = "labels"
     scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = 128
+    batches_per_step: int = 1
     fanouts: tuple[int, ...] | None = None
     neighbor_fraction: float = 1.0
     learning_rate: float = 1e-2
@@ -74,7 +78,7 @@ class Config:
         self._whole("num_hops", 0, 16)
         for name in ("hidden_size", "num_iterations", "batch_size", "max_epochs"):
             self._whole(name, 1)
-        for name in ("patience", "chunk_edges"):
+        for name in ("patience", "chunk_edges", "batches_per_step"):
             self._whole(name, 1)
         for name in ("min_epochs", "memory_budget"):
             self._whole(name, 0)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -24,6 +24,7 @@ from hopf_jax.batching import (
 )
 from hopf_jax.graph import Graph
 from hopf_jax.sparse import Array
+from hopf_jax.spreading import Spread
 
 _MOST_GROUPS = 3
 _WASTE = 0.15  # Padding that is worth another compilation.
@@ -41,6 +42,7 @@ class Group(NamedTuple):
     numbers: Array  # [B], which batch of the epoch each is: its random stream
     order: Array  # [B]
     trips: Array  # how many there are, as data: one program whatever their number
+    lanes: Array | None = None  # of a device, where a step has several (`lanes.py`)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Feed:
     same either way.
     """
 
+    spread: Spread | None = None  # Where a step has several subgraphs (`lanes.py`).
+
     def __init__(self, graph: Graph, roots: np.ndarray, how: FeedSettings, seed: int):
         self.graph, self.how, self.seed = graph, how, seed
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
@@ -74,8 +78,7 @@ class Feed:
         self.features = "sparse" if sp.issparse(graph.features) else "resident"
         if isinstance(graph.features, np.memmap):
             self.features = "dense"
-        sizes = np.array([self._size(self._subgraph(i, 0)) for i in self._all()])
-        self.sizes = sizes
+        self.sizes = sizes = self._measure(0)
         self.layouts, self.members = group(sizes, how.num_hops)
         if len(self.roots) <= _FEW_BATCHES:
             shared = self._shared_layout(len(roots))
@@ -89,16 +92,15 @@ class Feed:
                 )
         drawn = how.fanouts is not None and how.resample
         needed = sum(
-            max(2, len(m)) * self._bytes(layout)
+            self._rows(len(m)) * self._bytes(layout)
             for layout, m in zip(self.layouts, self.members, strict=True)
         )
         self.nbytes = needed
         self.resident = not drawn and needed <= how.memory_budget
-        self._kept: list[tuple[Batch, np.ndarray]] = []
+        self._kept: list[tuple[Batch, Array]] = []
         if self.resident:
             for layout, members in zip(self.layouts, self.members, strict=True):
-                batches = stack([self._padded(i, 0, layout) for i in members])
-                self._kept.append((jax.device_put(batches), members))
+                self._kept.append(self._keep(members, layout))
 
     @property
     def num_batches(self) -> int:
@@ -143,13 +145,27 @@ class Feed:
         room[:, 1:] = np.ceil(1.1 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
 
-    def _all(self) -> range:
-        return range(len(self.roots))
+    def _measure(self, epoch: int) -> np.ndarray:
+        """Sizes of all batches of an epoch, [B, 2K + 2]."""
+        return self._sizes(range(len(self.roots)), epoch)
 
-    def _order(self, epoch: int, group: int, count: int) -> np.ndarray:
+    def _sizes(self, numbers: Sequence[int], epoch: int) -> np.ndarray:
+        sizes = [self._size(self._subgraph(i, epoch)) for i in numbers]
+        return np.array(sizes, np.int64).reshape(len(sizes), 2 * self.how.num_hops + 2)
+
+    def _rows(self, count: int) -> int:
+        """Rows of a device's stack of so many batches."""
+        return max(2, count)
+
+    def _keep(self, members: np.ndarray, layout: Layout) -> tuple[Batch, Array]:
+        """Batches on the device, and their numbers."""
+        batches = stack([self._padded(i, 0, layout) for i in members])
+        return jax.device_put(batches), members
+
+    def _order(self, epoch: int, group: int, count: int, *lane: int) -> np.ndarray:
         if not self.how.shuffle:
             return np.arange(count, dtype=np.int32)
-        rng = np.random.default_rng([self.seed, 1, epoch, group])
+        rng = np.random.default_rng([self.seed, 1, epoch, group, *lane])
         return rng.permutation(count).astype(np.int32)
 
     def _subgraph(self, number: int, epoch: int) -> Subgraph:
@@ -161,11 +177,7 @@ class Feed:
 
     def _padded(self, number: int, epoch: int, layout: Layout) -> Batch:
         subgraph = self._subgraph(number, epoch)
-        size = self._size(subgraph)
-        if not layout.holds(size):  # A larger draw than the first epoch's.
-            layout = Layout.over(
-                np.maximum([size], self.sizes.max(axis=0)), self.how.num_hops
-            )
+        layout = self._room(layout, np.array([self._size(subgraph)]))
         return pad(
             self.graph,
             subgraph,
@@ -173,6 +185,13 @@ class Feed:
             features=self.features,
             transposed=self.how.transposed,
         )
+
+    def _room(self, layout: Layout, sizes: np.ndarray) -> Layout:
+        """The layout, or a larger one where a draw is larger than the first epoch's."""
+        if all(layout.holds(size) for size in sizes):
+            return layout
+        most = np.maximum(sizes.max(axis=0), self.sizes.max(axis=0))
+        return Layout.over(most[None], self.how.num_hops)
 
     def _bytes(self, layout: Layout) -> int:
         words = 3 * layout.nodes[-1] + 3 * sum(layout.edges[-1:])

@@ -14,9 +14,11 @@ from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.lanes import LaneFeed
 from hopf_jax.models import Row, find_row
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.result import Result, make_net, readable, score
+from hopf_jax.spreading import Spread, spread_over
 from hopf_jax.summaries import first_summary, next_summary, probabilities
 from hopf_jax.training import Inputs, Objective, Params, label_weights, learn
 
@@ -31,6 +33,7 @@ def fit(
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     progress: Literal["auto", True, False] | bool = "auto",
+    devices: int | Sequence[Any] | None = None,
 ) -> Result:
     """Learn a row on the training nodes of a graph, iterate it, and score it.
 
@@ -42,6 +45,9 @@ def fit(
       seed: the same seed on the same machine gives the same result, bit for bit.
       callbacks: called after every epoch with its record, as in `Result.history`.
       progress: a bar on stderr; "auto" shows it in a terminal and in a notebook.
+      devices: how many devices of jax, or which, share the `config.batches_per_step`
+        subgraphs of a step, which must be a multiple of their number. None is the first
+        device, or all of them in a job of several processes (`hopf_jax.processes`).
 
     Returns:
       A `Result`: predictions, scores, history; saved, loaded and drawn.
@@ -53,7 +59,8 @@ def fit(
     objective = Objective(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
     )
-    feeds = _feeds(graph, row, config, seed)
+    spread = spread_over(devices, config.batches_per_step)
+    feeds = _feeds(graph, row, config, seed, spread)
     whole = WholeGraph(graph, config.chunk_edges)
     key = jax.random.key(seed)
     resident = feeds[0].features == "resident"
@@ -144,7 +151,9 @@ def _sizes(graph: Graph, row: Row, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary)
 
 
-def _feeds(graph: Graph, row: Row, config: Config, seed: int) -> tuple[Feed, Feed]:
+def _feeds(
+    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
+) -> tuple[Feed, Feed]:
     reach = row.reach(config.num_hops)
     fanouts = None if config.fanouts is None else config.fanouts[:reach]
     train = FeedSettings(
@@ -159,9 +168,12 @@ def _feeds(graph: Graph, row: Row, config: Config, seed: int) -> tuple[Feed, Fee
         shuffle=False,
         transposed=False,
     )
+    learned, checked = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
+    if spread is None:
+        return Feed(graph, learned, train, seed), Feed(graph, checked, held, seed)
     return (
-        Feed(graph, np.flatnonzero(graph.train), train, seed),
-        Feed(graph, np.flatnonzero(graph.validation), held, seed),
+        LaneFeed(graph, learned, train, seed, spread),
+        LaneFeed(graph, checked, held, seed, spread),
     )
 
 

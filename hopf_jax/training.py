@@ -19,6 +19,7 @@ from hopf_jax.feeding import Feed, Group
 from hopf_jax.metrics import f1_from_counts
 from hopf_jax.nets import Net
 from hopf_jax.sparse import Array, Matrix
+from hopf_jax.spreading import Spread
 
 Params = dict[str, jax.Array]
 
@@ -141,65 +142,117 @@ def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> ja
     return rank < jnp.sum(true, axis=1, keepdims=True)
 
 
+def _sum_loss(net, objective, params, batch, inputs, words):
+    """As `batch_loss`, of the sum over roots: subgraphs of a step differ in number."""
+    totals = batch_loss(net, objective, params, batch, inputs, words)[1]
+    return totals.loss, totals
+
+
 def _over(
-    group: Group, carry: Any, step: Callable[[Any, Batch, jax.Array], Any]
+    group: Group,
+    carry: Any,
+    step: Callable[[Any, Callable], Any],
+    spread: Spread | None,
 ) -> Any:
-    """`step` over the batches of a group. The trip count is data, so that XLA makes
-    one loop of it whether there is one batch or all, and the numbers are the same."""
+    """`step(carry, total)` for each batch of a group, or for each batch of all lanes.
+
+    `total(function)` is `function(batch, number)`, summed over the lanes. The trip
+    count is data, so that XLA makes one loop of it whether there is one batch or all,
+    and the numbers are the same.
+    """
 
     def body(i, carry):
+        if spread is not None:
+            return step(carry, functools.partial(spread.total, group, i))
         at = group.order[i]
         batch = jax.tree.map(lambda leaf: leaf[at], group.batches)
-        return step(carry, batch, group.numbers[at])
+        return step(carry, lambda function: function(batch, group.numbers[at]))
 
     return jax.lax.fori_loop(0, group.trips, body, carry)
 
 
-def _train(net, objective, carry, groups, inputs, key, learning_rate):
-    gradient = jax.grad(batch_loss, argnums=2, has_aux=True)
+def _train(groups, carry, inputs, key, learning_rate, *, net, objective, spread):
+    loss = batch_loss if spread is None else _sum_loss
+    gradient = jax.grad(loss, argnums=2, has_aux=True)
 
-    def step(carry, batch, number):
+    def step(carry, total):
         state, totals = carry
-        words = noise.words(jax.random.fold_in(key, number))
-        grads, seen = gradient(net, objective, state.params, batch, inputs, words)
+
+        def one(batch, number):
+            words = noise.words(jax.random.fold_in(key, number))
+            return gradient(net, objective, state.params, batch, inputs, words)
+
+        grads, seen = total(one)
+        if spread is not None:
+            grads = jax.tree.map(
+                lambda g, w: (
+                    g / jnp.maximum(seen.roots, 1)
+                    + (objective.l2 * w if w.ndim == 2 else 0)
+                ),
+                grads,
+                state.params,
+            )
         updates, optimizer = objective.optimizer.update(grads, state.optimizer)
         params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
         return State(params, optimizer), jax.tree.map(jnp.add, totals, seen)
 
     for group in groups:
-        carry = _over(group, carry, step)
+        carry = _over(group, carry, step, spread)
     return carry
 
 
-def _evaluate(net, objective, totals, groups, inputs, params):
-    def step(totals, batch, number):
-        del number
-        seen = batch_loss(net, objective, params, batch, inputs, None)[1]
-        return jax.tree.map(jnp.add, totals, seen)
+def _evaluate(groups, totals, inputs, params, *, net, objective, spread):
+    def step(totals, total):
+        def one(batch, number):
+            del number
+            return batch_loss(net, objective, params, batch, inputs, None)[1]
+
+        return jax.tree.map(jnp.add, totals, total(one))
 
     for group in groups:
-        totals = _over(group, totals, step)
+        totals = _over(group, totals, step, spread)
     return totals
 
 
-_static = functools.partial(jax.jit, static_argnames=("net", "objective"))
-train_groups = _static(_train)
-evaluate_groups = _static(_evaluate)
+def _epoch(groups, state, inputs, key, learning_rate, zero, **static):
+    train, validation = groups
+    state, totals = _train(train, (state, zero), inputs, key, learning_rate, **static)
+    held = _evaluate(validation, zero, inputs, state.params, **static)
+    return state, totals, held
+
+
+def _everywhere(function, net, objective, spread, groups, *others):
+    function = functools.partial(function, net=net, objective=objective, spread=spread)
+    if spread is None:
+        return function(groups, *others)
+    return spread.run(function, groups, *others)
+
+
+_static = functools.partial(jax.jit, static_argnames=("net", "objective", "spread"))
+
+
+@_static
+def train_groups(net, objective, carry, groups, inputs, key, rate, spread=None):
+    """Training steps over some groups."""
+    others = carry, inputs, key, rate
+    return _everywhere(_train, net, objective, spread, groups, *others)
+
+
+@_static
+def evaluate_groups(net, objective, totals, groups, inputs, params, spread=None):
+    """Totals over some groups, added to those before."""
+    others = totals, inputs, params
+    return _everywhere(_evaluate, net, objective, spread, groups, *others)
 
 
 @_static
 def resident_epoch(
-    net, objective, state, train, validation, inputs, key, learning_rate, zero
+    net, objective, state, train, validation, inputs, key, rate, zero, spread=None
 ):
     """One epoch and its validation, all batches resident, as one call."""
-    state, totals = _train(
-        net, objective, (state, zero), train, inputs, key, learning_rate
-    )
-    return (
-        state,
-        totals,
-        _evaluate(net, objective, zero, validation, inputs, state.params),
-    )
+    others = state, inputs, key, rate, zero
+    groups = train, validation
+    return _everywhere(_epoch, net, objective, spread, groups, *others)
 
 
 def run_epoch(
@@ -216,16 +269,21 @@ def run_epoch(
     train, validation = feeds
     zero = zero_totals(len(inputs.label_weights))
     key, rate = jax.random.fold_in(key, epoch), np.float32(learning_rate)
+    if (spread := train.spread) is not None:
+        key = spread.replicate_key(key)
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
-        return resident_epoch(net, objective, state, *groups, inputs, key, rate, zero)
+        return resident_epoch(
+            net, objective, state, *groups, inputs, key, rate, zero, spread
+        )
     carry = (state, zero)
     for part in _parts(train, epoch):
-        carry = train_groups(net, objective, carry, part, inputs, key, rate)
+        carry = train_groups(net, objective, carry, part, inputs, key, rate, spread)
     state, totals = carry
     seen = zero
     for part in _parts(validation, 0):
-        seen = evaluate_groups(net, objective, seen, part, inputs, state.params)
+        params = state.params
+        seen = evaluate_groups(net, objective, seen, part, inputs, params, spread)
     return state, totals, seen
 
 
@@ -308,7 +366,11 @@ def learn(
 
     `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
     """
-    state = best = State(params, objective.optimizer.init(params))
+    spread = feeds[0].spread
+    state = State(params, objective.optimizer.init(params))
+    if spread is not None:
+        state, inputs = spread.replicate((state, inputs))
+    best = state
     rule = Patience(config.learning_rate, config.patience, config.min_epochs)
     rule.min_epochs = min(rule.min_epochs, config.max_epochs)
     for epoch in range(1, config.max_epochs + 1):
@@ -334,4 +396,4 @@ def learn(
         on_epoch(record | {"seconds": time.perf_counter() - begun})
         if rule.stopped:
             break
-    return best.params
+    return best.params if spread is None else jax.device_get(best.params)

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "hopf_jax"
 
 # What each module may import of the package. A module that is not here fails: say where
 # it stands. Nothing but these, so that the arrows cannot turn or close a circle.
-_NUMBERS = {"checks", "graph", "sparse", "batching", "feeding"}
+_NUMBERS = {"checks", "graph", "sparse", "batching", "feeding", "spreading"}
 _RULE = {"sparse", "aggregators", "models", "propagation", "noise"}
 ALLOWED = {
     "checks": set(),
@@ -25,7 +25,10 @@ ALLOWED = {
     "plotting": set(),
     "graph": {"checks"},
     "batching": {"graph", "sparse"},
-    "feeding": {"graph", "sparse", "batching"},
+    "processes": set(),
+    "spreading": set(),
+    "feeding": {"graph", "sparse", "batching", "spreading"},
+    "lanes": _NUMBERS | {"processes"},
     "aggregators": {"sparse"},
     "models": {"aggregators"},
     "propagation": {"sparse", "models"},
@@ -37,7 +40,7 @@ ALLOWED = {
     | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics"},
+    | {"metrics", "lanes", "processes"},
     "datasets": {"datasets", "graph", "checks"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
     | {"result", "batching"},

@@ -17,6 +17,7 @@ BAD = {
     "summary": ("label", None, 1),
     "scoring": ("top", None),
     "batch_size": (*WHOLE, 0),
+    "batches_per_step": (*WHOLE, 0),
     "fanouts": ((5,), (5, 0), (5, -1), (5, 1.5), 25, "ab"),
     "neighbor_fraction": (0, -0.5, 1.1, float("nan"), None),
     "learning_rate": (0, -1, float("nan"), float("inf"), "1e-2"),
