@@ -294,6 +294,15 @@ class Patience:
         return "keep" if better else "restore"
 
 
+class Progress(NamedTuple):
+    """Where `learn` stands after an epoch: all that the next ones depend on."""
+
+    epoch: int
+    state: State
+    best: State
+    rule: Patience
+
+
 def learn(
     net: Net,
     objective: Objective,
@@ -302,16 +311,25 @@ def learn(
     inputs: Inputs,
     config: Config,
     key: jax.Array,
-    on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+    on_epoch: Callable[[dict[str, float], Progress], None] = lambda *seen: None,
+    progress: Progress | None = None,
 ) -> Params:
     """The best weights that training from `params` comes to.
 
-    `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
+    `on_epoch` gets a record an epoch (losses, F1 scores, learning rate, seconds) and
+    where training stands. Given that as `progress`, training goes on from there, and
+    comes to the same weights.
     """
-    state = best = State(params, objective.optimizer.init(params))
-    rule = Patience(config.learning_rate, config.patience, config.min_epochs)
-    rule.min_epochs = min(rule.min_epochs, config.max_epochs)
-    for epoch in range(1, config.max_epochs + 1):
+    if progress is None:
+        state = best = State(params, objective.optimizer.init(params))
+        rule = Patience(config.learning_rate, config.patience, config.min_epochs)
+        rule.min_epochs = min(rule.min_epochs, config.max_epochs)
+        epoch = 0
+    else:
+        epoch, state, best, rule = progress
+        rule = dataclasses.replace(rule)
+    while epoch < config.max_epochs and not rule.stopped:
+        epoch += 1
         begun = time.perf_counter()
         rate = rule.learning_rate
         state, seen, held = run_epoch(
@@ -331,7 +349,6 @@ def learn(
         record = {"epoch": epoch, "learning_rate": rate}
         record |= {f"train_{name}": value for name, value in train.items()}
         record |= {f"validation_{name}": value for name, value in validation.items()}
-        on_epoch(record | {"seconds": time.perf_counter() - begun})
-        if rule.stopped:
-            break
+        record |= {"seconds": time.perf_counter() - begun}
+        on_epoch(record, Progress(epoch, state, best, dataclasses.replace(rule)))
     return best.params

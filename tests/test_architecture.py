@@ -23,6 +23,7 @@ ALLOWED = {
     "noise": set(),
     "sparse": set(),
     "plotting": set(),
+    "interruption": set(),
     "graph": {"checks"},
     "batching": {"graph", "sparse"},
     "feeding": {"graph", "sparse", "batching"},
@@ -35,9 +36,11 @@ ALLOWED = {
     "summaries": _NUMBERS | {"nets", "inference", "config"},
     "result": _NUMBERS
     | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    "checkpoints": {"config", "graph", "interruption", "models", "training"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics"},
+    | {"metrics", "checkpoints"},
+    "logs": {"result"},
     "datasets": {"datasets", "graph", "checks"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
     | {"result", "batching"},
