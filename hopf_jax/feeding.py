@@ -90,6 +90,7 @@ class Feed:
                     [shared],
                     [np.arange(len(sizes), dtype=np.int32)],
                 )
+        self._arrange()
         drawn = how.fanouts is not None and how.resample
         needed = sum(
             self._rows(len(m)) * self._bytes(layout)
@@ -144,6 +145,9 @@ class Feed:
         room = np.array(sizes)
         room[:, 1:] = np.ceil(1.1 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
+
+    def _arrange(self) -> None:
+        """A last word on layouts and members."""
 
     def _measure(self, epoch: int) -> np.ndarray:
         """Sizes of all batches of an epoch, [B, 2K + 2]."""
@@ -204,11 +208,12 @@ class Feed:
         return 4 * (words + (4 if self.how.transposed else 2) * layout.values)
 
 
-def _group(batches: Batch, numbers: np.ndarray, order: np.ndarray) -> Group:
+def _group(batches: Batch, numbers: Array, order: np.ndarray) -> Group:
     """A group whose every axis [B] is at least two, as `stack` makes it."""
     room = max(2, len(order))
     trips = np.array(len(order), np.int32)
-    return Group(batches, fill(numbers, room, 0), fill(order, room, 0), trips)
+    numbers = fill(np.asarray(numbers), room, 0)
+    return Group(batches, numbers, fill(order, room, 0), trips)
 
 
 def deal(

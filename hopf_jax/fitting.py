@@ -1,6 +1,8 @@
 """`fit`: the HOPF loop (learn, infer, average), for every row."""
 
+import functools
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +12,7 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
+from hopf_jax.checkpoints import Standing, kept
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
@@ -20,7 +23,15 @@ from hopf_jax.nets import Net, Sizes
 from hopf_jax.result import Result, make_net, readable, score
 from hopf_jax.spreading import Spread, spread_over
 from hopf_jax.summaries import first_summary, next_summary, probabilities
-from hopf_jax.training import Inputs, Objective, Params, label_weights, learn
+from hopf_jax.training import (
+    Inputs,
+    Objective,
+    Params,
+    Progress,
+    State,
+    label_weights,
+    learn,
+)
 
 Callback = Callable[[dict[str, Any]], None]
 
@@ -33,6 +44,8 @@ def fit(
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     progress: Literal["auto", True, False] | bool = "auto",
+    workdir: str | os.PathLike | None = None,
+    checkpoint_every: int = 1,
     devices: int | Sequence[Any] | None = None,
 ) -> Result:
     """Learn a row on the training nodes of a graph, iterate it, and score it.
@@ -45,6 +58,11 @@ def fit(
       seed: the same seed on the same machine gives the same result, bit for bit.
       callbacks: called after every epoch with its record, as in `Result.history`.
       progress: a bar on stderr; "auto" shows it in a terminal and in a notebook.
+      workdir: a folder of this run's own, local or gs://. Checkpoints go there, at
+        SIGTERM and SIGINT too. The same call again goes on where the run was stopped,
+        and ends with the same result, bit for bit; or returns it, if it was finished.
+      checkpoint_every: epochs from one checkpoint to the next, with a workdir. Longer
+        where checkpoints would take more than a twentieth of the time. 1 or more.
       devices: how many devices of jax, or which, share the `config.batches_per_step`
         subgraphs of a step, which must be a multiple of their number. None is the first
         device, or all of them in a job of several processes (`hopf_jax.processes`).
@@ -54,6 +72,7 @@ def fit(
     """
     row, config = find_row(model), config or Config()
     _check(graph, config, seed)
+    run = (graph, row, config, seed)  # What its numbers depend on.
     graph = readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
     objective = Objective(
@@ -67,43 +86,59 @@ def fit(
     features = jax.device_put(graph.features) if resident else None
     omega = label_weights(graph.labels[graph.train], config.weighted_loss)
 
-    summary = first_summary(graph, net)
-    weights: list[dict[str, np.ndarray]] = []
-    history: list[dict[str, Any]] = []
-    iterations: list[dict[str, Any]] = []
-    best, best_probabilities, params = 0, np.zeros(0), None
-    with _bar(progress) as bar:
-        for t in range(1, (config.num_iterations if row.iterative else 1) + 1):
-            begun = time.perf_counter()
+    num_iterations = config.num_iterations if row.iterative else 1
+    with (
+        kept(
+            *(workdir, run, Standing(first_summary(graph, net), [])),
+            functools.partial(_first_state, net, objective),
+            checkpoint_every,
+        ) as (standing, keep),
+        _bar(progress, standing.num_epochs) as bar,
+    ):
+        history = standing.history
+        params: Params | None = standing.weights[-1] if standing.weights else None
+        while not standing.finished:
+            t = len(standing.iterations) + 1
+            before = [record for record in history if record["iteration"] == t]
+            begun = time.perf_counter() - sum(record["seconds"] for record in before)
             learn_key, init_key = jax.random.split(jax.random.fold_in(key, t))
             params = _start(net, init_key, params, config.warm_start)
 
-            def on_epoch(record: dict[str, Any], t: int = t) -> None:
-                history.append({"iteration": t} | record)
+            def on_epoch(
+                record: dict[str, Any], progress: Progress, last: Standing = standing
+            ) -> None:
+                history.append({"iteration": len(last.iterations) + 1} | record)
                 _show(bar, history[-1])
                 for callback in callbacks:
                     callback(history[-1])
+                keep(last._replace(num_epochs=len(history), progress=progress))
 
-            before = len(history)
-            inputs = Inputs(features, summary, omega)
+            inputs = Inputs(features, standing.summary, omega)
             params = learn(
-                net, objective, params, feeds, inputs, config, learn_key, on_epoch
+                *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
+                progress=standing.progress,
             )
-            weights.append(jax.device_get(params))
-            logits, hidden = predict_logits(net, params, whole, summary)
+            logits, hidden = predict_logits(net, params, whole, standing.summary)
             predicted = probabilities(logits, graph.multilabel)
-            record: dict[str, Any] = {"iteration": t, "epochs": len(history) - before}
+            epochs = history[-1]["epoch"]
+            record: dict[str, Any] = {"iteration": t, "epochs": epochs}
             record |= {"scores": score(graph, predicted, config.scoring)}
-            iterations.append(record | {"seconds": time.perf_counter() - begun})
-            if _as_good_as_any(iterations, int(graph.validation.sum())):
-                best, best_probabilities = t, predicted
-            if summary is None:
-                break
-            new = next_summary(graph, config, t, summary, predicted, hidden)
-            moved = float(np.abs(new - summary).mean())
-            summary = new
-            if moved < config.tolerance:
-                break
+            record |= {"seconds": time.perf_counter() - begun}
+            last, finished = standing.summary, t == num_iterations
+            standing = standing._replace(
+                num_epochs=len(history),
+                weights=(*standing.weights, jax.device_get(params)),
+                iterations=(*standing.iterations, record),
+                progress=None,
+                finished=finished,
+            )
+            if _as_good_as_any(standing.iterations, int(graph.validation.sum())):
+                standing = standing._replace(best=t, probabilities=predicted)
+            if last is not None:
+                new = next_summary(graph, config, t, last, predicted, hidden)
+                finished |= float(np.abs(new - last).mean()) < config.tolerance
+                standing = standing._replace(summary=new, finished=finished)
+            keep(standing)
     return Result(
         row=row,
         config=config,
@@ -111,12 +146,12 @@ def fit(
         seed=seed,
         multilabel=graph.multilabel,
         label_names=graph.label_names,
-        weights=tuple(weights),
-        iteration=best,
-        probabilities=best_probabilities,
-        scores=iterations[best - 1]["scores"],
+        weights=standing.weights,
+        iteration=standing.best,
+        probabilities=standing.probabilities,
+        scores=standing.iterations[standing.best - 1]["scores"],
         history=history,
-        iterations=iterations,
+        iterations=list(standing.iterations),
     )
 
 
@@ -177,6 +212,11 @@ def _feeds(
     )
 
 
+def _first_state(net: Net, objective: Objective) -> State:
+    params = net.init(jax.random.key(0), method="declare")["params"]
+    return State(params, objective.optimizer.init(params))
+
+
 def _start(net: Net, key: jax.Array, last: Params | None, warm_start: bool) -> Params:
     """Fresh weights; or the last iteration's, with a fresh output layer."""
     fresh = net.init(key, method="declare")["params"]
@@ -185,7 +225,7 @@ def _start(net: Net, key: jax.Array, last: Params | None, warm_start: bool) -> P
     return last | {name: fresh[name] for name in fresh if name.endswith("_output")}
 
 
-def _as_good_as_any(iterations: list[dict[str, Any]], num_validation: int) -> bool:
+def _as_good_as_any(iterations: Sequence[dict[str, Any]], num_validation: int) -> bool:
     """Whether the last iteration is to be reported rather than one before it.
 
     It is, unless its validation micro + macro F1 is below the best by more than the
@@ -201,12 +241,17 @@ def _as_good_as_any(iterations: list[dict[str, Any]], num_validation: int) -> bo
     return merits[-1] >= max(merits) - error
 
 
-def _bar(progress: Any) -> tqdm:
+def _bar(progress: Any, done: int) -> tqdm:
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
         progress = notebook or sys.stderr.isatty()
     return tqdm(
-        disable=not progress, unit=" epochs", desc="fit", leave=True, mininterval=0.2
+        disable=not progress,
+        initial=done,
+        unit=" epochs",
+        desc="fit",
+        leave=True,
+        mininterval=0.2,
     )
 
 

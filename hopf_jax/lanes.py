@@ -78,6 +78,13 @@ class LaneFeed(Feed):
         count = len(self.roots)
         return processes.share_out(count, lambda own: self._sizes(own, epoch))
 
+    def _arrange(self) -> None:
+        # A step is of one layout: more layouts may mean more steps, with empty lanes.
+        count, lanes = len(self.roots), self.spread.lanes
+        if sum(-(-len(m) // lanes) for m in self.members) > -(-count // lanes):
+            self.layouts = [Layout.over(self.sizes, self.how.num_hops)]
+            self.members = [np.arange(count, dtype=np.int32)]
+
     def _rows(self, count: int) -> int:
         return max(2, -(-count // self.spread.lanes)) * self.spread.lanes_each
 

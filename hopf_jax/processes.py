@@ -49,11 +49,10 @@ def initialize(
     Returns:
       Whether there is a job to join; False is an ordinary run in one process.
     """
-    given = {
-        "coordinator": coordinator or os.environ.get(_EXPLICIT["coordinator"]),
-        "num_processes": _whole("num_processes", num_processes),
-        "process_id": _whole("process_id", process_id),
-    }
+    coordinator = coordinator or os.environ.get(_EXPLICIT["coordinator"])
+    num_processes = _whole("num_processes", num_processes)
+    process_id = _whole("process_id", process_id)
+    given = dict(zip(_EXPLICIT, (coordinator, num_processes, process_id), strict=True))
     detected = any(name in os.environ for name in _CLUSTERS)
     missing = [name for name, value in given.items() if value is None]
     if not detected and len(missing) == len(given):
@@ -67,9 +66,9 @@ def initialize(
     # Processes on CPUs talk through gloo; other devices do not look at this.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        given["coordinator"],
-        given["num_processes"],
-        given["process_id"],
+        coordinator,
+        num_processes,
+        process_id,
         initialization_timeout=start_seconds,
         heartbeat_timeout_seconds=heartbeat_seconds,
         shutdown_timeout_seconds=heartbeat_seconds,

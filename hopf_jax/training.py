@@ -18,6 +18,7 @@ from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, Group
 from hopf_jax.metrics import f1_from_counts
 from hopf_jax.nets import Net
+from hopf_jax.patience import Patience
 from hopf_jax.sparse import Array, Matrix
 from hopf_jax.spreading import Spread
 
@@ -302,54 +303,13 @@ def zero_totals(num_labels: int) -> Totals:
     return Totals(nil, nil, none, none, none)
 
 
-@dataclasses.dataclass
-class Patience:
-    """The stopping rule: epochs in, learning rate out, until patience is lost twice.
+class Progress(NamedTuple):
+    """Where `learn` stands after an epoch: all that the next ones depend on."""
 
-    From `min_epochs` on the weights with the best validation micro + macro F1 are kept,
-    and among equals those with the least loss. When neither F1 nor loss has improved
-    within the window, the learning rate and the window are halved and training goes
-    back to the kept weights; when that happens twice in a row, it stops.
-
-    The paper speaks of the loss alone. The weighted loss of a few validation nodes can
-    be least while a net is hardly trained, and rise while F1 still climbs (bl-node on
-    Cora's fold 2: kept by loss, 86% of training nodes are right and 43% of test nodes;
-    the other folds have 100% and 58%). F1 is also what chooses the iteration to report.
-    """
-
-    learning_rate: float
-    patience: int
-    min_epochs: int
-    best_loss: float = math.inf
-    best_f1: float = -math.inf
-    kept_loss: float = math.inf
-    kept_epoch: int = 0
-    waited: int = 0
-    lost: int = 0
-    stopped: bool = False
-
-    def update(self, epoch: int, validation: dict[str, float]) -> str:
-        """Takes an epoch (from 1) and its scores; says "keep", "wait" or "restore"."""
-        loss, f1 = validation["loss"], validation["micro_f1"] + validation["macro_f1"]
-        if epoch < self.min_epochs:
-            return "wait"
-        better = (f1, -loss) > (self.best_f1, -self.kept_loss)
-        if loss < self.best_loss or f1 > self.best_f1:
-            self.waited = self.lost = 0
-        else:
-            self.waited += 1
-        self.best_loss = min(self.best_loss, loss)
-        self.best_f1 = max(self.best_f1, f1)
-        if better:
-            self.kept_loss, self.kept_epoch = loss, epoch
-        if self.waited < self.patience:
-            return "keep" if better else "wait"
-        self.lost += 1
-        self.waited = 0
-        self.learning_rate /= 2
-        self.patience = max(1, self.patience // 2)
-        self.stopped = self.lost >= 2
-        return "keep" if better else "restore"
+    epoch: int
+    state: State
+    best: State
+    rule: Patience
 
 
 def learn(
@@ -360,20 +320,28 @@ def learn(
     inputs: Inputs,
     config: Config,
     key: jax.Array,
-    on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+    on_epoch: Callable[[dict[str, float], Progress], None] = lambda *seen: None,
+    progress: Progress | None = None,
 ) -> Params:
     """The best weights that training from `params` comes to.
 
-    `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
+    `on_epoch` gets a record an epoch (losses, F1 scores, learning rate, seconds) and
+    where training stands. Given that as `progress`, training goes on from there, and
+    comes to the same weights.
     """
+    if progress is None:
+        state = best = State(params, objective.optimizer.init(params))
+        rule = Patience(config.learning_rate, config.patience, config.min_epochs)
+        rule.min_epochs = min(rule.min_epochs, config.max_epochs)
+        epoch = 0
+    else:
+        epoch, state, best, rule = progress
+        rule = dataclasses.replace(rule)
     spread = feeds[0].spread
-    state = State(params, objective.optimizer.init(params))
     if spread is not None:
-        state, inputs = spread.replicate((state, inputs))
-    best = state
-    rule = Patience(config.learning_rate, config.patience, config.min_epochs)
-    rule.min_epochs = min(rule.min_epochs, config.max_epochs)
-    for epoch in range(1, config.max_epochs + 1):
+        state, best, inputs = spread.replicate((state, best, inputs))
+    while epoch < config.max_epochs and not rule.stopped:
+        epoch += 1
         begun = time.perf_counter()
         rate = rule.learning_rate
         state, seen, held = run_epoch(
@@ -393,7 +361,6 @@ def learn(
         record = {"epoch": epoch, "learning_rate": rate}
         record |= {f"train_{name}": value for name, value in train.items()}
         record |= {f"validation_{name}": value for name, value in validation.items()}
-        on_epoch(record | {"seconds": time.perf_counter() - begun})
-        if rule.stopped:
-            break
+        record |= {"seconds": time.perf_counter() - begun}
+        on_epoch(record, Progress(epoch, state, best, dataclasses.replace(rule)))
     return best.params if spread is None else jax.device_get(best.params)

@@ -23,6 +23,7 @@ ALLOWED = {
     "noise": set(),
     "sparse": set(),
     "plotting": set(),
+    "interruption": set(),
     "graph": {"checks"},
     "batching": {"graph", "sparse"},
     "processes": set(),
@@ -33,14 +34,18 @@ ALLOWED = {
     "models": {"aggregators"},
     "propagation": {"sparse", "models"},
     "nets": _RULE | {"batching"},
-    "training": _NUMBERS | _RULE | {"nets", "config", "metrics"},
+    "patience": set(),
+    "training": _NUMBERS | _RULE | {"nets", "config", "metrics", "patience"},
     "inference": _NUMBERS | _RULE | {"nets"},
     "summaries": _NUMBERS | {"nets", "inference", "config"},
     "result": _NUMBERS
     | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    "checkpoints": {"config", "graph", "interruption", "models", "training"}
+    | {"patience"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics", "lanes", "processes"},
+    | {"metrics", "checkpoints", "lanes", "processes"},
+    "logs": {"result"},
     "datasets": {"datasets", "graph", "checks"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
     | {"result", "batching"},

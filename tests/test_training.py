@@ -6,10 +6,10 @@ import pytest
 
 from hopf_jax import Config
 from hopf_jax.feeding import Feed, FeedSettings
+from hopf_jax.patience import Patience
 from hopf_jax.training import (
     Inputs,
     Objective,
-    Patience,
     State,
     batch_loss,
     cross_entropy,
