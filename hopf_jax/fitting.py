@@ -16,10 +16,11 @@ from hopf_jax.checkpoints import Standing, kept
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.inference import WholeGraph, predict_together, share
 from hopf_jax.lanes import LaneFeed
 from hopf_jax.models import Row, find_row
 from hopf_jax.nets import Net, Sizes
+from hopf_jax.processes import is_main
 from hopf_jax.result import Result, make_net, readable, score
 from hopf_jax.spreading import Spread, spread_over
 from hopf_jax.summaries import first_summary, next_summary, probabilities
@@ -56,7 +57,8 @@ def fit(
       model: a name from `hopf_jax.MODELS`, or a `Row` of your own.
       config: settings; the defaults if None.
       seed: the same seed on the same machine gives the same result, bit for bit.
-      callbacks: called after every epoch with its record, as in `Result.history`.
+      callbacks: called after every epoch with its record, as in `Result.history`; in a
+        job of several processes, in the first of them.
       progress: a bar on stderr; "auto" shows it in a terminal and in a notebook.
       workdir: a folder of this run's own, local or gs://. Checkpoints go there, at
         SIGTERM and SIGINT too. The same call again goes on where the run was stopped,
@@ -80,7 +82,7 @@ def fit(
     )
     spread = spread_over(devices, config.batches_per_step)
     feeds = _feeds(graph, row, config, seed, spread)
-    whole = WholeGraph(graph, config.chunk_edges)
+    whole = _whole(graph, row, config)
     key = jax.random.key(seed)
     resident = feeds[0].features == "resident"
     features = jax.device_put(graph.features) if resident else None
@@ -109,7 +111,7 @@ def fit(
             ) -> None:
                 history.append({"iteration": len(last.iterations) + 1} | record)
                 _show(bar, history[-1])
-                for callback in callbacks:
+                for callback in callbacks if is_main() else ():
                     callback(history[-1])
                 keep(last._replace(num_epochs=len(history), progress=progress))
 
@@ -118,7 +120,10 @@ def fit(
                 *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
                 progress=standing.progress,
             )
-            logits, hidden = predict_logits(net, params, whole, standing.summary)
+            logits, hidden = predict_together(
+                *(net, params, whole, standing.summary),
+                with_hidden=config.summary == "hidden",
+            )
             predicted = probabilities(logits, graph.multilabel)
             epochs = history[-1]["epoch"]
             record: dict[str, Any] = {"iteration": t, "epochs": epochs}
@@ -212,6 +217,16 @@ def _feeds(
     )
 
 
+def _whole(graph: Graph, row: Row, config: Config) -> WholeGraph:
+    """All nodes, or in a job of several processes this one's share of them."""
+    count = jax.process_count()
+    if count == 1:
+        return WholeGraph(graph, config.chunk_edges)
+    own = share(graph.indptr, jax.process_index(), count)
+    halo = row.num_layers(config.num_hops) if row.psi else 0
+    return WholeGraph(graph, config.chunk_edges, own, halo)
+
+
 def _first_state(net: Net, objective: Objective) -> State:
     params = net.init(jax.random.key(0), method="declare")["params"]
     return State(params, objective.optimizer.init(params))
@@ -244,7 +259,7 @@ def _as_good_as_any(iterations: Sequence[dict[str, Any]], num_validation: int) -
 def _bar(progress: Any, done: int) -> tqdm:
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
-        progress = notebook or sys.stderr.isatty()
+        progress = is_main() and (notebook or sys.stderr.isatty())
     return tqdm(
         disable=not progress,
         initial=done,

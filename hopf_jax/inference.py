@@ -1,21 +1,24 @@
 """Predictions for all nodes, hop by hop over the whole graph: linear in its edges."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy.sparse as sp
 
+from hopf_jax import processes
 from hopf_jax.batching import (
     Batch,
     Layout,
     Neighborhoods,
     fill,
+    new_nodes,
     node_features,
     num_values,
     pad,
+    ranges,
     round_up,
 )
 from hopf_jax.graph import Graph
@@ -45,24 +48,60 @@ class WholeGraph:
 
     What is held at once is one chunk and a few arrays [all nodes, H]. A graph that is
     one chunk is prepared once.
+
+    Args:
+      graph: the graph.
+      chunk_edges: edges of a chunk, about.
+      own: nodes to predict, where others predict the rest; None for all. What they
+        read from, their halo, is then computed here as well, and nothing is asked of
+        anyone.
+      halo: hops from the own nodes to the farthest they read from.
     """
 
-    def __init__(self, graph: Graph, chunk_edges: int):
-        self.graph = graph
-        self.bounds = cut(graph.indptr, chunk_edges)
+    def __init__(
+        self,
+        graph: Graph,
+        chunk_edges: int,
+        own: np.ndarray | None = None,
+        halo: int = 0,
+    ):
+        self.graph, self.shared = graph, own is not None
         self._hoods = Neighborhoods(graph, 1)
         self._kept: dict[Any, Any] = {}
+        if own is None:
+            self.counts: tuple[int, ...] = (graph.num_nodes,)
+            self.bounds = cut(graph.indptr, chunk_edges)
+            return
+        # By hop, the own first: what a hop computes is a prefix.
+        self._nodes, self.counts, self._place = rings(graph, own, halo)
+        lengths = graph.indptr[self._nodes + 1] - graph.indptr[self._nodes]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        starts = (0, *self.counts[:-1])
+        bounds = [
+            start + cut(ends[start : stop + 1], chunk_edges)[1:]
+            for start, stop in zip(starts, self.counts, strict=True)
+        ]
+        self.bounds = np.concatenate([[0], *bounds])
 
     @property
     def single(self) -> bool:
         """One chunk holds all: no padding, and its nodes are all nodes in order."""
-        return len(self.bounds) == 2
+        return len(self.bounds) == 2 and not self.shared
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The chunks in order of their nodes."""
-        for i, (start, stop) in enumerate(
-            zip(self.bounds[:-1], self.bounds[1:], strict=True)
-        ):
+    def spans(self, away: int = 0) -> Iterator[tuple[int, int]]:
+        """Places of the chunks of the nodes within `away` hops of the own."""
+        last = self.counts[min(away, len(self.counts) - 1)]
+        for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
+            if stop <= last:
+                yield int(start), int(stop)
+
+    def place(self, nodes: np.ndarray) -> np.ndarray:
+        """Where results of these nodes stand; anywhere for nodes beyond the halo."""
+        return self._place[nodes] if self.shared else nodes
+
+    def chunks(self, away: int = 0) -> Iterator[Chunk]:
+        """The chunks of the nodes within `away` hops of the own, in order."""
+        for i, (start, stop) in enumerate(self.spans(away)):
             yield self._keep(("chunk", i), lambda a=start, b=stop: self._chunk(a, b))
 
     def features(self, chunk: Chunk, *, senders: bool) -> Any:
@@ -80,12 +119,13 @@ class WholeGraph:
         return self._kept[name]
 
     def _chunk(self, start: int, stop: int) -> Chunk:
-        subgraph = self._hoods.subgraph(np.arange(start, stop))
+        nodes = self._nodes[start:stop] if self.shared else np.arange(start, stop)
+        subgraph = self._hoods.subgraph(nodes)
         layout = Layout.over(np.array([(*subgraph.size, 0)]), 1)
         if self.single:
             layout = Layout(subgraph.node_counts, subgraph.edge_counts)
         batch = pad(self.graph, subgraph, layout, features="resident", transposed=False)
-        return Chunk(int(start), int(stop), subgraph.nodes, jax.device_put(batch))
+        return Chunk(start, stop, subgraph.nodes, jax.device_put(batch))
 
     def _features(self, chunk: Chunk, nodes: np.ndarray | None) -> Any:
         count = chunk.size
@@ -96,6 +136,38 @@ class WholeGraph:
         values = num_values(self.graph, nodes)
         layout = Layout((count,), (), values if self.single else round_up(values))
         return jax.device_put(node_features(self.graph, nodes, layout, how, False))
+
+
+def rings(
+    graph: Graph, own: np.ndarray, num_hops: int
+) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
+    """Nodes within so many hops of some, by hop; how many within 0, 1, ...; places.
+
+    The places [N] of nodes farther away are 0.
+    """
+    place = np.full(graph.num_nodes, -1, np.int32)
+    place[own] = np.arange(len(own), dtype=np.int32)
+    found, counts = [own], [len(own)]
+    for _ in range(num_hops):
+        starts = graph.indptr[found[-1]]
+        senders = graph.indices[ranges(starts, graph.indptr[found[-1] + 1] - starts)]
+        found.append(new_nodes(senders, place, counts[-1]))
+        counts.append(counts[-1] + len(found[-1]))
+    return np.concatenate(found), tuple(counts), np.maximum(place, 0)
+
+
+def share(indptr: np.ndarray, index: int, count: int) -> np.ndarray:
+    """The nodes that process `index` of `count` predicts: about as many edges each."""
+    num_nodes = len(indptr) - 1
+    if num_nodes < count:
+        raise ValueError(f"{count} processes cannot share out {num_nodes} nodes.")
+    steps = np.arange(count + 1)
+    bounds = np.searchsorted(indptr, indptr[-1] * steps // count, side="left")
+    # A node each at least, whatever the degrees.
+    bounds = np.maximum.accumulate(bounds - steps) + steps
+    bounds = np.minimum(bounds, num_nodes - count + steps)
+    bounds[0], bounds[-1] = 0, num_nodes
+    return np.arange(bounds[index], bounds[index + 1])
 
 
 def cut(indptr: np.ndarray, chunk_edges: int) -> np.ndarray:
@@ -132,7 +204,7 @@ def _readout(net, params, h):
 def predict_logits(
     net: Net, params: dict, whole: WholeGraph, summary: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Logits [all nodes, C] and h_K [all nodes, *].
+    """Logits [all nodes, C] and h_K [all nodes, *]; of the own nodes of a share.
 
     Args:
       net: the row and its widths.
@@ -147,17 +219,19 @@ def predict_logits(
         """Of a chunk's nodes; None for an h_0 or h that is the features."""
         if array is None:
             return _readable(net, params, whole.features(chunk, senders=True))
-        return array if whole.single else _rows_of(chunk, array)
+        return array if whole.single else _rows_of(chunk, array, whole.place)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
-        y = None if summary is None else rows(chunk, summary)
+        y = summary
+        if summary is not None and not whole.single:
+            y = _rows_of(chunk, summary, lambda nodes: nodes)
         return Signals(rows(chunk, h0), rows(chunk, h), y)
 
     h0: Any = None
     if row.embeds and (layers or row.input_layer):
         h0 = _collect(
             (c, _embed(net, params, whole.features(c, senders=False)))
-            for c in whole.chunks()
+            for c in whole.chunks(layers)
         )
     elif not layers:  # The output layer reads the features.
         h0 = np.concatenate(
@@ -173,20 +247,40 @@ def predict_logits(
         h = _collect(
             # A first hop without an input layer reads the features for both.
             (c, _hop(net, k, params, c.batch, signals(c, None if h is None else h0, h)))
-            for c in whole.chunks()
+            for c in whole.chunks(layers - k)
         )
-    bounds = zip(whole.bounds[:-1], whole.bounds[1:], strict=True)
     logits = []
-    for a, b in bounds:
-        part = h[a:b] if whole.single else fill(h[a:b], round_up(int(b - a)), 0)
+    for a, b in whole.spans():
+        part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
         logits.append(jax.device_get(_readout(net, params, part))[: b - a])
     return np.concatenate(logits), h
 
 
-def _rows_of(chunk: Chunk, array: np.ndarray) -> np.ndarray:
-    """Rows of an array on all nodes for the nodes of a chunk, padded with zeros."""
+def predict_together(
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    summary: np.ndarray | None,
+    with_hidden: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`predict_logits` by all processes of a job, each its share, for all of them.
+
+    This is the one exchange of an iteration; h_K takes part only `with_hidden`.
+    """
+    logits, hidden = predict_logits(net, params, whole, summary)
+    if whole.shared:
+        logits = np.concatenate(processes.gather_rows(logits))
+        if with_hidden:
+            hidden = np.concatenate(processes.gather_rows(hidden))
+    return logits, hidden
+
+
+def _rows_of(
+    chunk: Chunk, array: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Rows of an array for the nodes of a chunk, padded with zeros."""
     out = np.zeros((chunk.size, array.shape[1]), np.float32)
-    out[: len(chunk.nodes)] = array[chunk.nodes]
+    out[: len(chunk.nodes)] = array[place(chunk.nodes)]
     return out
 
 

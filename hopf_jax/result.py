@@ -20,6 +20,7 @@ from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.metrics import f1_scores
 from hopf_jax.models import Row, find_row, row_from_json, row_to_json
 from hopf_jax.nets import Net, Sizes
+from hopf_jax.processes import is_main
 from hopf_jax.summaries import replay
 
 _FORMAT = 1
@@ -113,7 +114,12 @@ class Result:
         return replay(net, weights, graph, self.config, self.multilabel)
 
     def save(self, path: str | os.PathLike) -> None:
-        """One file, without pickle; the same run saves the same bytes."""
+        """One file, without pickle; the same run saves the same bytes.
+
+        In a job of several processes the first one writes it, and the others do not.
+        """
+        if not is_main():
+            return
         drop = lambda records: [  # noqa: E731
             {k: v for k, v in r.items() if k != _SECONDS} for r in records
         ]

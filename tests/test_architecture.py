@@ -36,10 +36,11 @@ ALLOWED = {
     "nets": _RULE | {"batching"},
     "patience": set(),
     "training": _NUMBERS | _RULE | {"nets", "config", "metrics", "patience"},
-    "inference": _NUMBERS | _RULE | {"nets"},
+    "inference": _NUMBERS | _RULE | {"nets", "processes"},
     "summaries": _NUMBERS | {"nets", "inference", "config"},
     "result": _NUMBERS
-    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"}
+    | {"processes"},
     "checkpoints": {"config", "graph", "interruption", "models", "training"}
     | {"patience"},
     "fitting": _NUMBERS

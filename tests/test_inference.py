@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from hopf_jax import MODELS
 from hopf_jax.batching import round_up
-from hopf_jax.inference import WholeGraph, cut, predict_logits
+from hopf_jax.inference import WholeGraph, cut, predict_logits, rings, share
 from tests import graphs, oracle
 
 every_row = pytest.mark.parametrize("model", MODELS)
@@ -142,3 +143,52 @@ def test_chunks_cover_all_nodes_in_order():
         assert (alone | (sizes <= edges)).all()
     np.testing.assert_array_equal(cut(indptr, 100), [0, 6])
     np.testing.assert_array_equal(cut(indptr, 11), [0, 4, 5, 6])
+
+
+@every_row
+def test_a_share_needs_nothing_of_the_others(model):
+    # Everything beyond the halo is made nonsense: it is not read.
+    sparse = MODELS[model].iterative
+    graph = graphs.tiny("all", sparse=sparse)
+    net, params = graphs.net_of(model)
+    summary = graphs.summary_for(net.row, graph)
+    logits, hidden = predict(model, graph)
+    halo = net.row.num_layers(graphs.NUM_HOPS) if net.row.psi else 0
+    for own in (np.array([1, 3, 17]),):  # 3 is alone.
+        whole = WholeGraph(only_around(graph, own, halo), MANY_CHUNKS, own, halo)
+        mine = predict_logits(net, params, whole, summary)
+        np.testing.assert_allclose(mine[0], logits[own], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(mine[1], hidden[own], rtol=1e-5, atol=1e-5)
+
+
+def only_around(graph, own, halo):
+    """The graph with features of NaN, and wrong edges, beyond the halo of some."""
+    held, counts, _ = rings(graph, own, halo)
+    outside = np.setdiff1d(np.arange(graph.num_nodes), held)
+    if sp.issparse(graph.features):
+        features = graph.features.copy()
+        features.data[
+            np.isin(np.repeat(np.arange(18), np.diff(features.indptr)), outside)
+        ] = np.nan
+    else:
+        features = graph.features.copy()
+        features[outside] = np.nan
+    read = held[: counts[-2]] if halo else own
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    indices = np.where(np.isin(rows, read), graph.indices, own[0])
+    return dataclasses.replace(graph, features=features, indices=indices)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 18])
+def test_shares_are_all_nodes_once(count):
+    for degrees in (
+        np.ones(18, int),
+        np.eye(18, dtype=int)[4] * 100,
+        np.zeros(18, int),
+    ):
+        indptr = np.concatenate([[0], np.cumsum(degrees)])
+        shares = [share(indptr, i, count) for i in range(count)]
+        np.testing.assert_array_equal(np.concatenate(shares), np.arange(18))
+        assert min(map(len, shares)) >= 1
+    with pytest.raises(ValueError, match="19 processes cannot share out 18 nodes"):
+        share(indptr, 0, 19)

@@ -1,0 +1,135 @@
+"""Several processes of one job on this machine, started again when one of them dies.
+
+    python -m experiments.launch --processes 2 --restarts 3 -- python -m my.job
+
+Every process runs the command after `--` with JAX_COORDINATOR_ADDRESS,
+JAX_NUM_PROCESSES and JAX_PROCESS_ID set, which `hopf_jax.processes.initialize` reads.
+When one fails, the others are given some seconds to notice and end, and are then
+killed; if restarts are left, all start again. What Slurm or GKE do for many machines,
+this does for one: for tests, and to try a job out.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from experiments import arguments, folders
+
+_POLL_SECONDS = 0.05
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the status of the first process that failed, or 0."""
+    options = _parser().parse_args(argv)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        _parser().error("give the command to run after --")
+    # As if Ctrl-C: `together` then ends what it started.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        for attempt in range(options.restarts + 1):
+            status = together(
+                command, options.processes, options.devices, options.grace
+            )
+            if status == 0:
+                return 0
+            left = options.restarts - attempt
+            folders.say(f"launch: failed with status {status}, {left} restarts left")
+        return status
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.launch",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--processes", type=arguments.positive, default=2)
+    parser.add_argument(
+        "--devices", type=arguments.positive, help="CPU devices a process (default: 1)"
+    )
+    parser.add_argument(
+        "--restarts", type=int, default=0, help="of all processes (default: 0)"
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=30.0,
+        help="seconds the others have to end by themselves (default: 30)",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser
+
+
+def together(
+    command: Sequence[str], count: int, devices: int | None = None, grace: float = 30.0
+) -> int:
+    """Run a command as so many processes of one job; 0, or the first failure's status.
+
+    A status below 0 is a signal's, as in `subprocess`. No process outlives the call.
+    """
+    address = f"127.0.0.1:{free_port()}"
+    started: list[subprocess.Popen] = []
+    try:
+        for index in range(count):
+            environment = os.environ | {
+                "JAX_COORDINATOR_ADDRESS": address,
+                "JAX_NUM_PROCESSES": str(count),
+                "JAX_PROCESS_ID": str(index),
+            }
+            if devices is not None:
+                flag = f"--xla_force_host_platform_device_count={devices}"
+                environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
+            started.append(subprocess.Popen(command, env=environment))
+        return _wait(started, grace)
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _wait(started: Sequence[subprocess.Popen], grace: float) -> int:
+    failed_at, first = None, 0
+    told: set[int] = set()
+    while True:
+        for index, process in enumerate(started):
+            status = process.poll()
+            if status is None or index in told:
+                continue
+            told.add(index)
+            if status and failed_at is None:
+                failed_at, first = time.monotonic(), status
+                folders.say(f"launch: process {index} failed with status {status}")
+            elif failed_at is not None:
+                after = time.monotonic() - failed_at
+                folders.say(
+                    f"launch: process {index} ended by itself with status {status}, "
+                    f"{after:.1f} s after"
+                )
+        if len(told) == len(started):
+            return first
+        if failed_at is not None and time.monotonic() - failed_at > grace:
+            left = sorted(set(range(len(started))) - told)
+            folders.say(f"launch: killing {left}, which did not end in {grace:g} s")
+            return first
+        time.sleep(_POLL_SECONDS)
+
+
+def free_port() -> int:
+    """A port that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

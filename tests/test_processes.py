@@ -1,0 +1,155 @@
+"""Several processes: the same result as one, also when one of them is killed."""
+
+import functools
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import hopf_jax
+from hopf_jax import processes, training
+from tests.test_architecture import ROOT
+from tests.test_spreading import SMALL, losses, small_graph
+
+NAMES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def job(folder, kill_at=0):
+    """What every process of the tests' jobs runs.
+
+    In the first attempt, process 1 is killed as it begins its `kill_at`-th epoch.
+    """
+    assert processes.initialize(heartbeat_seconds=10)
+    assert (jax.process_count(), len(jax.local_devices())) == (2, 2)
+    folder = pathlib.Path(folder)
+    me = jax.process_index()
+    with open(folder / f"started-{me}", "a") as file:
+        file.write("once\n")
+    first = (folder / f"started-{me}").read_text().count("once") == 1
+    run_epoch, begun = training.run_epoch, []
+
+    def counted(*arguments):
+        begun.append(1)
+        if kill_at == len(begun) and first and me == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_epoch(*arguments)
+
+    training.run_epoch = counted
+    calls = []
+    result = hopf_jax.fit(
+        small_graph(), config=SMALL, callbacks=[calls.append], workdir=folder / "kept"
+    )
+    assert bool(calls) == (me == 0)
+    (folder / f"epochs-{me}").write_text(str(len(begun)))
+    np.save(folder / f"probabilities-{me}.npy", result.probabilities)
+    result.save(folder / ("result.npz" if me == 0 else "other.npz"))
+
+
+def launch(folder, restarts=0, **keywords):
+    code = f"from tests.test_processes import job; job({str(folder)!r}, **{keywords})"
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.launch", "--devices", "2"]
+        + ["--restarts", str(restarts), "--", sys.executable, "-c", code],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+@functools.cache
+def alone():
+    return hopf_jax.fit(small_graph(), config=SMALL)
+
+
+def check(folder):
+    result = hopf_jax.load(folder / "result.npz")
+    np.testing.assert_allclose(losses(result), losses(alone()), rtol=1e-5)
+    np.testing.assert_allclose(result.probabilities, alone().probabilities, atol=1e-5)
+    # Every process knows the result, and the first wrote it.
+    other = np.load(folder / "probabilities-1.npy")
+    np.testing.assert_array_equal(other, result.probabilities)
+    assert not (folder / "other.npz").exists()
+
+
+def test_two_processes_are_as_one(tmp_path):
+    done = launch(tmp_path)
+    assert done.returncode == 0, done.stderr
+    check(tmp_path)
+
+
+def test_a_process_killed_ends_the_job_which_restarts_and_ends_the_same(tmp_path):
+    done = launch(tmp_path, restarts=1, kill_at=6)
+    assert done.returncode == 0, done.stderr
+    assert "process 1 failed with status -9" in done.stderr
+    ended = re.search(
+        r"process 0 ended by itself with status (-?\d+), ([\d.]+) s", done.stderr
+    )
+    assert ended and ended[1] != "0" and float(ended[2]) < 25, done.stderr
+    assert (tmp_path / "started-0").read_text() == "once\nonce\n"
+    check(tmp_path)
+    # It went on from a checkpoint, rather than from the start.
+    assert int((tmp_path / "epochs-1").read_text()) < len(alone().history)
+
+
+# Joining
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """What jax is told, and no job around."""
+    told = []
+    for name in (*NAMES, *processes._CLUSTERS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(
+        jax.distributed, "initialize", lambda *given, **others: told.append(given)
+    )
+    before = jax.config.jax_cpu_collectives_implementation
+    yield told
+    jax.config.update("jax_cpu_collectives_implementation", before)
+
+
+def test_alone_there_is_nothing_to_join(joined):
+    assert not processes.initialize()
+    assert joined == []
+    assert processes.is_main()
+
+
+def test_flags_come_before_the_environment(joined, monkeypatch):
+    assert processes.initialize("host:1", 4, 0)
+    for name, value in zip(NAMES, ("other:2", "8", "7"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert processes.initialize()
+    assert processes.initialize("host:1", 4, 0)
+    assert joined == [("host:1", 4, 0), ("other:2", 8, 7), ("host:1", 4, 0)]
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NODELIST", "TPU_WORKER_HOSTNAMES"])
+def test_clusters_that_jax_knows_are_left_to_it(joined, monkeypatch, name):
+    monkeypatch.setenv(name, "a,b")
+    assert processes.initialize()
+    assert joined == [(None, None, None)]
+
+
+def test_half_a_job_is_refused(joined, monkeypatch):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "host:1")
+    with pytest.raises(ValueError, match="needs num_processes .*JAX_NUM_PROCESSES"):
+        processes.initialize(process_id=0)
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="num_processes is 'two'; give a whole number"):
+        processes.initialize(process_id=0)
+    assert joined == []
+
+
+def test_alone_everything_is_ones_own_share():
+    rows = np.arange(6).reshape(3, 2)
+    (mine,) = processes.gather_rows(rows)
+    np.testing.assert_array_equal(mine, rows)
+    measured = processes.share_out(3, lambda own: np.array([[i, i * i] for i in own]))
+    np.testing.assert_array_equal(measured, [[0, 0], [1, 1], [2, 4]])
