@@ -95,8 +95,26 @@ class Spread:
             lambda s: jnp.zeros((self.lanes_each, *s.shape), s.dtype), shapes
         )
         out = jax.lax.fori_loop(0, group.lanes, body, empty)
-        every = jax.lax.all_gather(out, _AXIS, tiled=True)  # [G, ...]
-        return jax.tree.map(lambda a: jnp.sum(a, axis=0, dtype=a.dtype), every)
+        return _sum_of_all(out)
+
+
+def _sum_of_all(tree: Any) -> Any:
+    """Leaves [lanes of a device, ...] summed over the lanes of all devices, in order.
+
+    Sent as one vector a type: what costs is the number of exchanges, not their size.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    sums: list[Any] = [None] * len(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        flat = [leaves[i].reshape(leaves[i].shape[0], -1) for i in places]
+        joined = jnp.concatenate(flat, axis=1)
+        every = jax.lax.all_gather(joined, _AXIS, tiled=True)  # [G, *]
+        total = jnp.sum(every, axis=0, dtype=dtype)
+        stops = np.cumsum([part.shape[1] for part in flat])[:-1]
+        for i, part in zip(places, jnp.split(total, stops), strict=True):
+            sums[i] = part.reshape(leaves[i].shape[1:])
+    return jax.tree.unflatten(structure, sums)
 
 
 def spread_over(devices: int | Sequence[Any] | None, lanes: int) -> Spread | None:

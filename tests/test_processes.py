@@ -1,6 +1,5 @@
 """Several processes: the same result as one, also when one of them is killed."""
 
-import functools
 import os
 import pathlib
 import re
@@ -13,14 +12,30 @@ import numpy as np
 import pytest
 
 import hopf_jax
-from hopf_jax import processes, training
+from hopf_jax import Config, processes, training
 from tests.test_architecture import ROOT
-from tests.test_spreading import SMALL, losses, small_graph
+from tests.test_spreading import SMALL, losses, run, small_graph
 
 NAMES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
-def job(folder, kill_at=0):
+def train(large=False, **keywords):
+    """The run that is compared, on a small graph or on PubMed."""
+    if not large:
+        return hopf_jax.fit(small_graph(), config=SMALL, **keywords)
+    config = Config(
+        num_hops=2,
+        hidden_size=16,
+        num_iterations=2,
+        batches_per_step=4,
+        max_epochs=8,
+        min_epochs=4,
+    )
+    graph = hopf_jax.load_dataset("pubmed", fold=1)
+    return hopf_jax.fit(graph, config=config, **keywords)
+
+
+def job(folder, kill_at=0, large=False):
     """What every process of the tests' jobs runs.
 
     In the first attempt, process 1 is killed as it begins its `kill_at`-th epoch.
@@ -42,9 +57,7 @@ def job(folder, kill_at=0):
 
     training.run_epoch = counted
     calls = []
-    result = hopf_jax.fit(
-        small_graph(), config=SMALL, callbacks=[calls.append], workdir=folder / "kept"
-    )
+    result = train(large, callbacks=[calls.append], workdir=folder / "kept")
     assert bool(calls) == (me == 0)
     (folder / f"epochs-{me}").write_text(str(len(begun)))
     np.save(folder / f"probabilities-{me}.npy", result.probabilities)
@@ -54,8 +67,10 @@ def job(folder, kill_at=0):
 def launch(folder, restarts=0, **keywords):
     code = f"from tests.test_processes import job; job({str(folder)!r}, **{keywords})"
     return subprocess.run(
-        [sys.executable, "-m", "experiments.launch", "--devices", "2"]
-        + ["--restarts", str(restarts), "--", sys.executable, "-c", code],
+        [
+            *(sys.executable, "-m", "experiments.launch", "--devices", "2"),
+            *("--restarts", str(restarts), "--", sys.executable, "-c", code),
+        ],
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         cwd=ROOT,
         capture_output=True,
@@ -63,25 +78,29 @@ def launch(folder, restarts=0, **keywords):
     )
 
 
-@functools.cache
-def alone():
-    return hopf_jax.fit(small_graph(), config=SMALL)
-
-
-def check(folder):
+def check(folder, alone):
     result = hopf_jax.load(folder / "result.npz")
-    np.testing.assert_allclose(losses(result), losses(alone()), rtol=1e-5)
-    np.testing.assert_allclose(result.probabilities, alone().probabilities, atol=1e-5)
+    np.testing.assert_allclose(losses(result), losses(alone), rtol=1e-5)
+    np.testing.assert_allclose(result.probabilities, alone.probabilities, atol=1e-5)
     # Every process knows the result, and the first wrote it.
     other = np.load(folder / "probabilities-1.npy")
     np.testing.assert_array_equal(other, result.probabilities)
     assert not (folder / "other.npz").exists()
 
 
-def test_two_processes_are_as_one(tmp_path):
-    done = launch(tmp_path)
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [False, True], ids=["small", "pubmed"])
+def test_two_processes_are_as_one_and_as_one_device(tmp_path, large):
+    done = launch(tmp_path, large=large)
     assert done.returncode == 0, done.stderr
-    check(tmp_path)
+    check(tmp_path, train(large))
+    code = (
+        "import json; from tests import test_processes as t\n"
+        f"result = t.train({large}, devices=4)\n"
+        f"result.save({str(tmp_path / 'devices.npz')!r}); print(json.dumps(1))"
+    )
+    assert run(4, code) == 1
+    check(tmp_path, hopf_jax.load(tmp_path / "devices.npz"))
 
 
 def test_a_process_killed_ends_the_job_which_restarts_and_ends_the_same(tmp_path):
@@ -93,9 +112,10 @@ def test_a_process_killed_ends_the_job_which_restarts_and_ends_the_same(tmp_path
     )
     assert ended and ended[1] != "0" and float(ended[2]) < 25, done.stderr
     assert (tmp_path / "started-0").read_text() == "once\nonce\n"
-    check(tmp_path)
+    alone = train()
+    check(tmp_path, alone)
     # It went on from a checkpoint, rather than from the start.
-    assert int((tmp_path / "epochs-1").read_text()) < len(alone().history)
+    assert int((tmp_path / "epochs-1").read_text()) < len(alone.history)
 
 
 # Joining
@@ -139,7 +159,7 @@ def test_clusters_that_jax_knows_are_left_to_it(joined, monkeypatch, name):
 
 def test_half_a_job_is_refused(joined, monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "host:1")
-    with pytest.raises(ValueError, match="needs num_processes .*JAX_NUM_PROCESSES"):
+    with pytest.raises(ValueError, match=r"needs num_processes .*JAX_NUM_PROCESSES"):
         processes.initialize(process_id=0)
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ValueError, match="num_processes is 'two'; give a whole number"):
