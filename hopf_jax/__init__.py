@@ -7,6 +7,7 @@ from hopf_jax.fitting import fit
 from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
 from hopf_jax.result import Result, load
+from hopf_jax.storage import open_graph, write_graph
 
 __version__ = "0.1.0"
 
@@ -21,4 +22,6 @@ __all__ = [
     "fit",
     "load",
     "load_dataset",
+    "open_graph",
+    "write_graph",
 ]

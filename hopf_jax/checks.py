@@ -1,6 +1,6 @@
 """What `Graph` accepts: every check says what is wrong, where, and what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,6 +123,61 @@ def check_features(features: Any) -> np.ndarray | sp.csr_array:
     if isinstance(matrix, np.memmap):
         return matrix
     return np.ascontiguousarray(matrix, np.float32)
+
+
+def check_stored(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    weights: np.ndarray | None,
+    features: Any,
+    labels: np.ndarray,
+) -> None:
+    """What a stored graph holds is as `Graph` makes it; read piece by piece."""
+    num_nodes = features.shape[0]
+    check_csr(indptr, indices, num_nodes)
+    for start, part in _pieces(indices):
+        _first(
+            (part < 0) | (part >= num_nodes),
+            lambda i, start=start, part=part: (
+                f"indices[{start + i}] is {part[i]}, but the graph has {num_nodes} "
+                f"nodes (0 to {num_nodes - 1})."
+            ),
+        )
+    if weights is not None:
+        if weights.shape != indices.shape:
+            raise ValueError(
+                f"weights has shape {weights.shape}, but there are {indices.size} "
+                "edges. Give one weight an edge."
+            )
+        for _, part in _pieces(weights):
+            check_weights(part)
+    if sp.issparse(features):
+        check_csr(features.indptr, features.indices, num_nodes)
+        for start, part in _pieces(features.data):
+            _first(
+                ~np.isfinite(part),
+                lambda i, start=start, part=part: (
+                    f"features.data[{start + i}] is {part[i]}; write numbers."
+                ),
+            )
+    else:
+        check_features(features)
+    if labels.ndim != 2 or len(labels) != num_nodes:
+        raise ValueError(
+            f"labels has shape {labels.shape}; it must be [{num_nodes}, C]."
+        )
+    for start, part in _pieces(labels):
+        _first(
+            np.any(part > 1, axis=1),
+            lambda i, start=start, part=part: (
+                f"labels[{start + i}] is {part[i]}; a label matrix holds 0 and 1 only."
+            ),
+        )
+
+
+def _pieces(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(array), 64 * _ROWS_AT_ONCE):
+        yield start, np.asarray(array[start : start + 64 * _ROWS_AT_ONCE])
 
 
 def check_labels(

@@ -88,9 +88,13 @@ class WholeGraph:
         """One chunk holds all: no padding, and its nodes are all nodes in order."""
         return len(self.bounds) == 2 and not self.shared
 
+    def count(self, away: int = 0) -> int:
+        """Nodes within `away` hops of the own."""
+        return self.counts[min(away, len(self.counts) - 1)]
+
     def spans(self, away: int = 0) -> Iterator[tuple[int, int]]:
         """Places of the chunks of the nodes within `away` hops of the own."""
-        last = self.counts[min(away, len(self.counts) - 1)]
+        last = self.count(away)
         for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
             if stop <= last:
                 yield int(start), int(stop)
@@ -230,8 +234,11 @@ def predict_logits(
     h0: Any = None
     if row.embeds and (layers or row.input_layer):
         h0 = _collect(
-            (c, _embed(net, params, whole.features(c, senders=False)))
-            for c in whole.chunks(layers)
+            (
+                (c, _embed(net, params, whole.features(c, senders=False)))
+                for c in whole.chunks(layers)
+            ),
+            whole.count(layers),
         )
     elif not layers:  # The output layer reads the features.
         h0 = np.concatenate(
@@ -244,16 +251,20 @@ def predict_logits(
         )
     h: Any = h0 if row.input_layer or not layers else None
     for k in range(1, layers + 1):
+        # A first hop without an input layer reads the features for both.
+        read = (None, None) if h is None else (h0, h)
         h = _collect(
-            # A first hop without an input layer reads the features for both.
-            (c, _hop(net, k, params, c.batch, signals(c, None if h is None else h0, h)))
-            for c in whole.chunks(layers - k)
+            (
+                (c, _hop(net, k, params, c.batch, signals(c, *read)))
+                for c in whole.chunks(layers - k)
+            ),
+            whole.count(layers - k),
         )
-    logits = []
+    logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
     for a, b in whole.spans():
         part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
-        logits.append(jax.device_get(_readout(net, params, part))[: b - a])
-    return np.concatenate(logits), h
+        logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
+    return logits, h
 
 
 def predict_together(
@@ -284,8 +295,15 @@ def _rows_of(
     return out
 
 
-def _collect(parts: Iterator[tuple[Chunk, jax.Array]]) -> np.ndarray:
-    """Results of chunks [R, *], real rows only, as one array [all nodes, *]."""
-    return np.concatenate(
-        [jax.device_get(part)[: c.stop - c.start] for c, part in parts]
-    )
+def _collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:
+    """Results of chunks [R, *], real rows only, as one array [count, *].
+
+    Filled piece by piece: of a large graph it is not to be held twice.
+    """
+    out = np.zeros((0, 0))
+    for chunk, part in parts:
+        if not out.size:
+            out = np.empty((count, part.shape[1]), part.dtype)
+        rows = chunk.stop - chunk.start
+        out[chunk.start : chunk.stop] = jax.device_get(part)[:rows]
+    return out

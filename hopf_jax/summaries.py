@@ -10,11 +10,20 @@ from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
 from hopf_jax.nets import Net
 
+# Of a large graph [N, C] is not to be held more often than it must.
+_ROWS_AT_ONCE = 1 << 20
+
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     """Softmax over classes, or a sigmoid a label, [N, C]."""
     turn = jax.nn.sigmoid if multilabel else jax.nn.softmax
-    return jax.device_get(turn(logits))
+    if len(logits) <= _ROWS_AT_ONCE:
+        return jax.device_get(turn(logits))
+    out = np.empty_like(logits)
+    for start in range(0, len(logits), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        out[rows] = jax.device_get(turn(logits[rows]))
+    return out
 
 
 def first_summary(graph: Graph, net: Net) -> np.ndarray | None:
@@ -40,10 +49,11 @@ def next_summary(
     """
     new = predicted if config.summary == "labels" else hidden
     share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
-    mixed = (1 - share) * new + share * last
+    mixed = (1 - share) * new
+    mixed += share * last
     if config.summary == "labels" and graph.train.any():
         mixed[graph.train] = graph.labels[graph.train]
-    return mixed.astype(np.float32)
+    return mixed.astype(np.float32, copy=False)
 
 
 def replay(

@@ -340,6 +340,8 @@ def learn(
     spread = feeds[0].spread
     if spread is not None:
         state, best, inputs = spread.replicate((state, best, inputs))
+    else:
+        inputs = jax.device_put(inputs)  # Once, rather than with every step.
     while epoch < config.max_epochs and not rule.stopped:
         epoch += 1
         begun = time.perf_counter()

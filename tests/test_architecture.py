@@ -26,6 +26,7 @@ ALLOWED = {
     "interruption": set(),
     "graph": {"checks"},
     "batching": {"graph", "sparse"},
+    "storage": {"checks", "graph"},
     "processes": set(),
     "spreading": set(),
     "feeding": {"graph", "sparse", "batching", "spreading"},
@@ -47,9 +48,9 @@ ALLOWED = {
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
     | {"metrics", "checkpoints", "lanes", "processes"},
     "logs": {"result"},
-    "datasets": {"datasets", "graph", "checks"},
+    "datasets": {"datasets", "graph", "checks", "storage"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching"},
+    | {"result", "batching", "storage"},
 }
 
 

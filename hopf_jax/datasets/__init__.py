@@ -12,6 +12,7 @@ from hopf_jax.datasets.loading import (
 )
 from hopf_jax.datasets.registry import DATASETS, Counts, Dataset
 from hopf_jax.datasets.splits import draw_split, split_graph
+from hopf_jax.datasets.streamed import write_random
 from hopf_jax.datasets.synthetic import (
     SYNTHETIC,
     make_chain,
@@ -38,4 +39,5 @@ __all__ = [
     "normalize_rows",
     "search_path",
     "split_graph",
+    "write_random",
 ]
