@@ -72,9 +72,7 @@ class Feed:
     def __init__(self, graph: Graph, roots: np.ndarray, how: FeedSettings, seed: int):
         self.graph, self.how, self.seed = graph, how, seed
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
-        self.roots = deal(
-            graph, roots, how.batch_size, np.random.default_rng([seed, 0])
-        )
+        self.roots = self._deal(roots)
         self.features = "sparse" if sp.issparse(graph.features) else "resident"
         if isinstance(graph.features, np.memmap):
             self.features = "dense"
@@ -145,6 +143,10 @@ class Feed:
         room = np.array(sizes)
         room[:, 1:] = np.ceil(1.1 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
+
+    def _deal(self, roots: np.ndarray) -> list[np.ndarray]:
+        rng = np.random.default_rng([self.seed, 0])
+        return deal(self.graph, roots, self.how.batch_size, rng)
 
     def _arrange(self) -> None:
         """A last word on layouts and members."""

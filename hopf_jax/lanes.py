@@ -55,7 +55,7 @@ class LaneFeed(Feed):
         def prepare() -> Iterator[Group]:
             for g, layout in enumerate(layouts):
                 lanes, orders = self._lanes(self.members[g]), self._orders(epoch, g)
-                for step in range(len(lanes[0])):
+                for step in range(max(map(len, lanes))):
                     now = [
                         members[order[step : step + 1]]
                         for members, order in zip(lanes, orders, strict=True)
@@ -66,7 +66,7 @@ class LaneFeed(Feed):
         return prefetch(prepare())
 
     def _lanes(self, members: np.ndarray) -> list[np.ndarray]:
-        """Batches dealt to the lanes; the first lane has the most."""
+        """Batches dealt to the lanes."""
         return [members[n :: self.spread.lanes] for n in range(self.spread.lanes)]
 
     def _orders(self, epoch: int, group: int) -> list[np.ndarray]:
@@ -95,12 +95,13 @@ class LaneFeed(Feed):
         self, lanes: list[np.ndarray], epoch: int, layout: Layout
     ) -> tuple[Batch, Array]:
         """The batches of every lane, of two rows or more as in `stack`; numbers."""
-        rows = max(2, len(lanes[0]))
+        rows = max(2, *map(len, lanes))
+        first = next(members[0] for members in lanes if len(members))
         batches: list[Batch] = []
         numbers = []
         for members in (lanes[n] for n in self.spread.own_lanes):
             own = [self._padded(i, epoch, layout) for i in members]
-            some = own[-1] if own else self._padded(lanes[0][0], epoch, layout)
+            some = own[-1] if own else self._padded(first, epoch, layout)
             empty = some._replace(mask=np.zeros_like(some.mask))
             batches += [*own, *[empty] * (rows - len(own))]
             numbers.append(fill(members, rows, 0))
@@ -118,6 +119,6 @@ class LaneFeed(Feed):
             batches,
             numbers,
             self.spread.shard(places[self.spread.own_lanes].ravel()),
-            np.array(len(orders[0]), np.int32),
+            np.array(max(map(len, orders)), np.int32),
             np.array(each, np.int32),
         )

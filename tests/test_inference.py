@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
+from experiments.partitioned import Host
 from hopf_jax import MODELS
 from hopf_jax.batching import round_up
-from hopf_jax.inference import WholeGraph, cut, predict_logits, rings, share
+from hopf_jax.inference import WholeGraph, cut, predict_logits, share
 from tests import graphs, oracle
 
 every_row = pytest.mark.parametrize("model", MODELS)
@@ -155,28 +155,11 @@ def test_a_share_needs_nothing_of_the_others(model):
     logits, hidden = predict(model, graph)
     halo = net.row.num_layers(graphs.NUM_HOPS) if net.row.psi else 0
     for own in (np.array([1, 3, 17]),):  # 3 is alone.
-        whole = WholeGraph(only_around(graph, own, halo), MANY_CHUNKS, own, halo)
+        host = Host(graph, own, halo)
+        whole = WholeGraph(host.graph, MANY_CHUNKS, own, halo)
         mine = predict_logits(net, params, whole, summary)
         np.testing.assert_allclose(mine[0], logits[own], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(mine[1], hidden[own], rtol=1e-5, atol=1e-5)
-
-
-def only_around(graph, own, halo):
-    """The graph with features of NaN, and wrong edges, beyond the halo of some."""
-    held, counts, _ = rings(graph, own, halo)
-    outside = np.setdiff1d(np.arange(graph.num_nodes), held)
-    if sp.issparse(graph.features):
-        features = graph.features.copy()
-        features.data[
-            np.isin(np.repeat(np.arange(18), np.diff(features.indptr)), outside)
-        ] = np.nan
-    else:
-        features = graph.features.copy()
-        features[outside] = np.nan
-    read = held[: counts[-2]] if halo else own
-    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    indices = np.where(np.isin(rows, read), graph.indices, own[0])
-    return dataclasses.replace(graph, features=features, indices=indices)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 18])

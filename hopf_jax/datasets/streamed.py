@@ -87,7 +87,8 @@ def _write_edges(
     lengths = np.zeros(num_nodes, np.int64)
     with open(folder / "senders", "wb") as out:
         for path in paths:
-            arcs = np.unique(np.fromfile(path, np.int64))
+            arcs = np.sort(np.fromfile(path, np.int64))
+            arcs = arcs[np.diff(arcs, prepend=-1) > 0]
             path.unlink()
             receivers = arcs // num_nodes
             first = int(receivers[0]) if receivers.size else 0
