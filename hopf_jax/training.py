@@ -22,6 +22,12 @@ from hopf_jax.sparse import Array, Matrix
 
 Params = dict[str, jax.Array]
 
+# A net still learns while its mean training loss falls by half a percent within the
+# patience, until it has most of its training nodes right.
+_FALLS = 0.995
+_LEARNED = 0.95
+_MEMORY = 0.9  # Of the mean: dropout makes single losses noisy.
+
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
@@ -257,11 +263,20 @@ class Patience:
     be least while a net is hardly trained, and rise while F1 still climbs (bl-node on
     Cora's fold 2: kept by loss, 86% of training nodes are right and 43% of test nodes;
     the other folds have 100% and 58%). F1 is also what chooses the iteration to report.
+
+    Weights that are `fresh` open on a plateau, where validation nodes show nothing for
+    longer than any patience while the training loss falls: there that fall buys
+    patience too. Without it every third fold of Yeast stopped with 63% of its training
+    labels right where the others come to 85%, and nip-mean on Amazon with 80% (on
+    validation nodes 69.8 against 74.5).
     """
 
     learning_rate: float
     patience: int
     min_epochs: int
+    fresh: bool = True
+    mean_loss: float | None = None
+    least_loss: float = math.inf
     best_loss: float = math.inf
     best_f1: float = -math.inf
     kept_loss: float = math.inf
@@ -270,13 +285,16 @@ class Patience:
     lost: int = 0
     stopped: bool = False
 
-    def update(self, epoch: int, validation: dict[str, float]) -> str:
+    def update(
+        self, epoch: int, train: dict[str, float], validation: dict[str, float]
+    ) -> str:
         """Takes an epoch (from 1) and its scores; says "keep", "wait" or "restore"."""
         loss, f1 = validation["loss"], validation["micro_f1"] + validation["macro_f1"]
+        learns = self._learns(train)
         if epoch < self.min_epochs:
             return "wait"
         better = (f1, -loss) > (self.best_f1, -self.kept_loss)
-        if loss < self.best_loss or f1 > self.best_f1:
+        if learns or loss < self.best_loss or f1 > self.best_f1:
             self.waited = self.lost = 0
         else:
             self.waited += 1
@@ -293,6 +311,16 @@ class Patience:
         self.stopped = self.lost >= 2
         return "keep" if better else "restore"
 
+    def _learns(self, train: dict[str, float]) -> bool:
+        loss = train["loss"]
+        if self.mean_loss is not None:
+            loss = _MEMORY * self.mean_loss + (1 - _MEMORY) * loss
+        self.mean_loss = loss
+        if loss >= _FALLS * self.least_loss:
+            return False
+        self.least_loss = loss
+        return self.fresh and train["micro_f1"] < _LEARNED
+
 
 def learn(
     net: Net,
@@ -303,14 +331,15 @@ def learn(
     config: Config,
     key: jax.Array,
     on_epoch: Callable[[dict[str, float]], None] = lambda record: None,
+    fresh: bool = True,
 ) -> Params:
-    """The best weights that training from `params` comes to.
+    """The best weights that training from `params`, fresh or not, comes to.
 
     `on_epoch` gets a record an epoch: losses, F1 scores, learning rate, seconds.
     """
     state = best = State(params, objective.optimizer.init(params))
-    rule = Patience(config.learning_rate, config.patience, config.min_epochs)
-    rule.min_epochs = min(rule.min_epochs, config.max_epochs)
+    least = min(config.min_epochs, config.max_epochs)
+    rule = Patience(config.learning_rate, config.patience, least, fresh)
     for epoch in range(1, config.max_epochs + 1):
         begun = time.perf_counter()
         rate = rule.learning_rate
@@ -323,7 +352,7 @@ def learn(
                 f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
                 "Lower learning_rate, or scale the features."
             )
-        action = rule.update(epoch, validation)
+        action = rule.update(epoch, train, validation)
         if action == "keep":
             best = state
         elif action == "restore":
