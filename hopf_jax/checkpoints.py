@@ -42,6 +42,7 @@ class Standing(NamedTuple):
       history: records of epochs; only added to, so that the first `num_epochs` of them
         are this standing's, whatever has been added since.
       weights, iterations: of the iterations that are done.
+      right: how right each was on each validation node.
       best: the one to report so far (from 1), with its probabilities.
       progress: inside the iteration that is being learned; None before its first epoch.
       finished: nothing is left to learn.
@@ -52,6 +53,7 @@ class Standing(NamedTuple):
     num_epochs: int = 0
     weights: tuple[dict[str, Any], ...] = ()
     iterations: tuple[dict[str, Any], ...] = ()
+    right: tuple[np.ndarray, ...] = ()
     best: int = 0
     probabilities: np.ndarray = np.zeros(0, np.float32)
     progress: Progress | None = None
@@ -258,6 +260,7 @@ def _pack(standing: Standing, identity: Mapping[str, Any]) -> dict[str, np.ndarr
         arrays["summary"] = standing.summary
     for t, params in enumerate(standing.weights, start=1):
         arrays |= {f"weights.{t}.{name}": w for name, w in params.items()}
+    arrays |= {f"right.{t}": scores for t, scores in enumerate(standing.right, start=1)}
     if progress is not None:
         rule = dataclasses.asdict(progress.rule)
         meta["progress"] = {"epoch": progress.epoch, "rule": rule}
@@ -309,6 +312,9 @@ def _unpack(
         num_epochs=len(meta["history"]),
         weights=weights,
         iterations=tuple(meta["iterations"]),
+        right=tuple(
+            arrays[f"right.{t}"] for t in range(1, len(meta["iterations"]) + 1)
+        ),
         best=meta["best"],
         probabilities=arrays.get("probabilities", np.zeros(0, np.float32)),
         progress=progress,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from hopf_jax.batching import (
     Batch,
@@ -72,6 +73,7 @@ class Feed:
     def __init__(self, graph: Graph, roots: np.ndarray, how: FeedSettings, seed: int):
         self.graph, self.how, self.seed = graph, how, seed
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
+        self._apart = components(graph) if len(roots) > how.batch_size else None
         self.roots = self._deal(roots)
         self.features = "sparse" if sp.issparse(graph.features) else "resident"
         if isinstance(graph.features, np.memmap):
@@ -133,20 +135,20 @@ class Feed:
 
     def _shared_layout(self, num_roots: int) -> Layout:
         """The layout of so many roots of this graph, whichever they are."""
-        rng = np.random.default_rng(0)
+        rng, size = np.random.default_rng(0), self.how.batch_size
         sizes: list[tuple[int, ...]] = []
         while len(sizes) < _FEW_BATCHES:
             roots = rng.choice(self.graph.num_nodes, num_roots, replace=False)
-            for part in deal(self.graph, roots, self.how.batch_size, rng):
+            for part in deal(self.graph, roots, size, rng, self._apart):
                 sizes.append(self._size(self._hoods.subgraph(part, (0, len(sizes)))))
         # A little more than was seen, so that most splits fit; roots are as many.
         room = np.array(sizes)
-        room[:, 1:] = np.ceil(1.1 * room[:, 1:])
+        room[:, 1:] = np.ceil(1.03 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
 
     def _deal(self, roots: np.ndarray) -> list[np.ndarray]:
         rng = np.random.default_rng([self.seed, 0])
-        return deal(self.graph, roots, self.how.batch_size, rng)
+        return deal(self.graph, roots, self.how.batch_size, rng, self._apart)
 
     def _arrange(self) -> None:
         """A last word on layouts and members."""
@@ -219,20 +221,45 @@ def _group(batches: Batch, numbers: Array, order: np.ndarray) -> Group:
 
 
 def deal(
-    graph: Graph, roots: np.ndarray, batch_size: int, rng: np.random.Generator
+    graph: Graph,
+    roots: np.ndarray,
+    batch_size: int,
+    rng: np.random.Generator,
+    apart: np.ndarray | None = None,
 ) -> list[np.ndarray]:
     """Roots in as few batches as the size allows, alike in number and in neighbours.
 
     Roots are sorted by the size of their neighbourhood and dealt like cards, each round
-    in random order: batches then need about the same room, and little padding.
+    in random order: batches then need about the same room, and little padding. Where
+    several components (`apart`, of each node) have more roots than a batch, each is
+    dealt by itself: a batch that reaches into all of them is as large as all of them.
     """
+    if apart is not None:
+        of = apart[roots]
+        large = np.flatnonzero(np.bincount(of) > batch_size)
+        if len(large) > 1:
+            sets = [roots[of == c] for c in large] + [roots[~np.isin(of, large)]]
+            dealt = [deal(graph, s, batch_size, rng) for s in sets if len(s)]
+            return list(itertools.chain.from_iterable(dealt))
     count = max(1, -(-len(roots) // batch_size))
     rounds = -(-len(roots) // count)
     by_size = rng.permutation(roots)
     by_size = by_size[np.argsort(-neighbourhood(graph, by_size), kind="stable")]
     cards = fill(by_size, rounds * count, -1).reshape(rounds, count)
-    dealt = rng.permuted(cards, axis=1).T
-    return [batch[batch >= 0] for batch in dealt]
+    shuffled = rng.permuted(cards, axis=1).T
+    return [batch[batch >= 0] for batch in shuffled]
+
+
+def components(graph: Graph) -> np.ndarray:
+    """Which component of the graph each node is in, [all nodes]."""
+    if isinstance(graph.indices, np.memmap):  # It may not fit memory: take it as one.
+        return np.zeros(graph.num_nodes, np.int32)
+    ones = np.ones(graph.num_edges, np.int8)
+    shape = (graph.num_nodes, graph.num_nodes)
+    adjacency = sp.csr_array((ones, graph.indices, graph.indptr), shape)
+    return connected_components(adjacency, directed=graph.directed, connection="weak")[
+        1
+    ]
 
 
 def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:

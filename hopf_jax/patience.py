@@ -3,6 +3,12 @@
 import dataclasses
 import math
 
+# A net still learns while its mean training loss falls by half a percent within the
+# patience, until it has most of its training nodes right.
+_FALLS = 0.995
+_LEARNED = 0.95
+_MEMORY = 0.9  # Of the mean: dropout makes single losses noisy.
+
 
 @dataclasses.dataclass
 class Patience:
@@ -17,11 +23,20 @@ class Patience:
     be least while a net is hardly trained, and rise while F1 still climbs (bl-node on
     Cora's fold 2: kept by loss, 86% of training nodes are right and 43% of test nodes;
     the other folds have 100% and 58%). F1 is also what chooses the iteration to report.
+
+    Weights that are `fresh` open on a plateau, where validation nodes show nothing for
+    longer than any patience while the training loss falls: there that fall buys
+    patience too. Without it every third fold of Yeast stopped with 63% of its training
+    labels right where the others come to 85%, and nip-mean on Amazon with 80% (on
+    validation nodes 69.8 against 74.5).
     """
 
     learning_rate: float
     patience: int
     min_epochs: int
+    fresh: bool = True
+    mean_loss: float | None = None
+    least_loss: float = math.inf
     best_loss: float = math.inf
     best_f1: float = -math.inf
     kept_loss: float = math.inf
@@ -30,13 +45,16 @@ class Patience:
     lost: int = 0
     stopped: bool = False
 
-    def update(self, epoch: int, validation: dict[str, float]) -> str:
+    def update(
+        self, epoch: int, train: dict[str, float], validation: dict[str, float]
+    ) -> str:
         """Takes an epoch (from 1) and its scores; says "keep", "wait" or "restore"."""
         loss, f1 = validation["loss"], validation["micro_f1"] + validation["macro_f1"]
+        learns = self._learns(train)
         if epoch < self.min_epochs:
             return "wait"
         better = (f1, -loss) > (self.best_f1, -self.kept_loss)
-        if loss < self.best_loss or f1 > self.best_f1:
+        if learns or loss < self.best_loss or f1 > self.best_f1:
             self.waited = self.lost = 0
         else:
             self.waited += 1
@@ -52,3 +70,13 @@ class Patience:
         self.patience = max(1, self.patience // 2)
         self.stopped = self.lost >= 2
         return "keep" if better else "restore"
+
+    def _learns(self, train: dict[str, float]) -> bool:
+        loss = train["loss"]
+        if self.mean_loss is not None:
+            loss = _MEMORY * self.mean_loss + (1 - _MEMORY) * loss
+        self.mean_loss = loss
+        if loss >= _FALLS * self.least_loss:
+            return False
+        self.least_loss = loss
+        return self.fresh and train["micro_f1"] < _LEARNED

@@ -45,7 +45,7 @@ class Result:
       label_names: C names.
       weights: the weights of each iteration.
       iteration: the reported one (from 1): the last whose validation micro + macro F1
-        is within a standard error of the best.
+        is within a standard error of the best, node by node.
       probabilities: [N, C] of the graph that was fitted, by the reported iteration.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
@@ -236,16 +236,31 @@ def score(
     graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
 ) -> dict[str, dict[str, float]]:
     """F1 scores of each set that has nodes."""
-    decided = decide(probabilities, graph.multilabel)
-    if graph.multilabel and scoring == "cardinality":
-        decided = likeliest(probabilities, graph.labels.sum(axis=1))
-    if not graph.multilabel:
-        decided = np.eye(graph.num_labels, dtype=np.uint8)[decided]
+    decided = _decided(graph, probabilities, scoring)
     return {
         name: f1_scores(graph.labels[mask], decided[mask])
         for name in SPLITS
         if (mask := getattr(graph, name)).any()
     }
+
+
+def node_scores(
+    graph: Graph, nodes: np.ndarray, probabilities: np.ndarray, scoring: str
+) -> np.ndarray:
+    """F1 of the labels of each of these nodes; 1 or 0 where a node has one label."""
+    decided, true = _decided(graph, probabilities, scoring)[nodes], graph.labels[nodes]
+    hits = np.minimum(decided, true).sum(axis=1, dtype=np.float64)
+    named = decided.sum(axis=1, dtype=np.float64) + true.sum(axis=1, dtype=np.float64)
+    return np.where(named > 0, 2 * hits / np.maximum(named, 1), 1)
+
+
+def _decided(graph: Graph, probabilities: np.ndarray, scoring: str) -> np.ndarray:
+    if graph.multilabel and scoring == "cardinality":
+        return likeliest(probabilities, graph.labels.sum(axis=1))
+    decided = decide(probabilities, graph.multilabel)
+    if graph.multilabel:
+        return decided
+    return np.eye(graph.num_labels, dtype=np.uint8)[decided]
 
 
 def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:

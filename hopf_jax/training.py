@@ -322,8 +322,9 @@ def learn(
     key: jax.Array,
     on_epoch: Callable[[dict[str, float], Progress], None] = lambda *seen: None,
     progress: Progress | None = None,
+    fresh: bool = True,
 ) -> Params:
-    """The best weights that training from `params` comes to.
+    """The best weights that training from `params`, fresh or not, comes to.
 
     `on_epoch` gets a record an epoch (losses, F1 scores, learning rate, seconds) and
     where training stands. Given that as `progress`, training goes on from there, and
@@ -331,8 +332,8 @@ def learn(
     """
     if progress is None:
         state = best = State(params, objective.optimizer.init(params))
-        rule = Patience(config.learning_rate, config.patience, config.min_epochs)
-        rule.min_epochs = min(rule.min_epochs, config.max_epochs)
+        least = min(config.min_epochs, config.max_epochs)
+        rule = Patience(config.learning_rate, config.patience, least, fresh)
         epoch = 0
     else:
         epoch, state, best, rule = progress
@@ -355,7 +356,7 @@ def learn(
                 f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
                 "Lower learning_rate, or scale the features."
             )
-        action = rule.update(epoch, validation)
+        action = rule.update(epoch, train, validation)
         if action == "keep":
             best = state
         elif action == "restore":

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from hopf_jax.feeding import Feed, FeedSettings, deal, group, prefetch
+from hopf_jax.feeding import Feed, FeedSettings, components, deal, group, prefetch
+from hopf_jax.graph import Graph
 from tests import graphs
 
 
@@ -148,6 +149,27 @@ def test_roots_are_dealt_evenly():
             assert max(sizes) <= size
             assert max(sizes) - min(sizes) <= 1
             assert len(sizes) == -(-count // size)
+
+
+def test_large_components_are_dealt_apart():
+    ring = np.arange(30)
+    edges = np.stack([ring, np.roll(ring, -1)])
+    pair = np.array([[90], [91]])
+    edges = np.concatenate([edges, edges + 30, edges + 60, pair], axis=1)
+    graph = Graph.from_edges(*edges, np.eye(92, dtype=np.float32))
+    apart = components(graph)
+    assert len(set(apart)) == 4
+    rng = np.random.default_rng(0)
+    dealt = deal(graph, np.arange(92), 12, rng, apart)
+    assert sorted(np.concatenate(dealt)) == list(range(92))
+    assert all(len(set(apart[batch])) == 1 for batch in dealt)
+    assert max(map(len, dealt)) <= 12
+    # One large component, or none: dealt all together, as without components.
+    for roots in (np.arange(40), np.arange(0, 92, 10)):
+        together = deal(graph, roots, 12, np.random.default_rng(1), apart)
+        plain = deal(graph, roots, 12, np.random.default_rng(1))
+        for one, other in zip(together, plain, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_batches_of_very_different_sizes_are_grouped():

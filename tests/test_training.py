@@ -194,11 +194,15 @@ def test_divergence_is_told():
 # The stopping rule
 
 
+STUCK = {"loss": 1.0, "micro_f1": 0.5, "macro_f1": 0.5}  # On training nodes.
+
+
 def play(rule, losses, first=1):
     """What the rule says of each loss, until it stops."""
     said = []
     for epoch, loss in enumerate(losses, start=first):
-        said.append(rule.update(epoch, {"loss": loss, "micro_f1": 0, "macro_f1": 0}))
+        scores = {"loss": loss, "micro_f1": 0, "macro_f1": 0}
+        said.append(rule.update(epoch, STUCK, scores))
         if rule.stopped:
             break
     return said
@@ -233,7 +237,7 @@ def test_f1_chooses_the_weights_and_either_buys_patience():
     rule = Patience(0.1, patience=2, min_epochs=0)
     seen = [(3, 0.1), (2, 0.1), (4, 0.2), (1, 0.1), (4, 0.1), (3, 0.2)]
     said = [
-        rule.update(epoch, {"loss": loss, "micro_f1": f1, "macro_f1": f1})
+        rule.update(epoch, STUCK, {"loss": loss, "micro_f1": f1, "macro_f1": f1})
         for epoch, (loss, f1) in enumerate(seen, start=1)
     ]
     # Kept: the better F1, or as good a one with less loss. Epoch 4 has the least loss
@@ -241,6 +245,30 @@ def test_f1_chooses_the_weights_and_either_buys_patience():
     assert said == ["keep", "keep", "keep", "wait", "wait", "keep"]
     assert (rule.kept_epoch, rule.kept_loss) == (6, 3)
     assert (rule.learning_rate, rule.patience, rule.lost) == (0.05, 1, 1)
+
+
+def epochs_until_stopped(losses, f1=0.5, fresh=True):
+    """Epochs until the rule gives up, validation nodes showing nothing."""
+    rule = Patience(0.1, patience=4, min_epochs=0, fresh=fresh)
+    for epoch, loss in enumerate(losses, start=1):
+        train = {"loss": loss, "micro_f1": f1, "macro_f1": f1}
+        rule.update(epoch, train, STUCK)
+        if rule.stopped:
+            return epoch
+    return None
+
+
+def test_a_falling_training_loss_buys_patience_on_the_opening_plateau():
+    falling = 0.99 ** np.arange(100)
+    stuck = epochs_until_stopped(np.ones(100))
+    assert stuck == 7  # The first counts as progress; then 4 and 2 epochs.
+    assert epochs_until_stopped(falling) is None
+    assert epochs_until_stopped(falling, fresh=False) == stuck
+    assert epochs_until_stopped(falling, f1=0.96) == stuck  # It has learned them.
+    assert epochs_until_stopped(0.9999 ** np.arange(100)) == stuck  # Too slow.
+    # Noise around a loss that does not fall is not progress for long.
+    noisy = 1 + 0.1 * np.random.default_rng(0).standard_normal(1000)
+    assert epochs_until_stopped(noisy) < 100
 
 
 def test_patience_is_never_less_than_an_epoch():
