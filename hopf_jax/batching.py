@@ -33,9 +33,12 @@ class Batch(NamedTuple):
     mask: Array  # [R], 1 for a real root
 
     def hop_graph(self, away: int) -> tuple[jraph.GraphsTuple, int]:
-        """Edges into the nodes within `away` hops of the roots, and R, their number."""
-        if not self.hops:
-            return self.graph, self.labels.shape[0]
+        """Edges into the nodes within `away` hops of the roots, and R, their number.
+
+        Beyond the last hop these are all nodes, and there are no edges into them.
+        """
+        if away >= len(self.hops):
+            return self.graph, self.graph.nodes["degree"].shape[0]
         indptr, transpose = self.hops[away]
         receivers = indptr.shape[0] - 1
         num_edges = (self.graph.senders if transpose is None else transpose.order).size

@@ -45,6 +45,10 @@ class Config:
       bias: learn a bias beside every weight matrix.
       memory_budget: bytes of batches kept on the device; beyond it they are streamed.
         0 always streams.
+      precompute: where nothing random stands before it (no dropout, no fan-outs, dense
+        features), compute what the first hop reads of neighbours once for all nodes:
+        batches then reach one hop less. Results differ by rounding, and by the order
+        of batches where these are grouped by size otherwise.
       chunk_edges: edges of the whole graph predicted on at once. 1 or more.
     """
 
@@ -71,6 +75,7 @@ class Config:
     init_weights: Literal["glorot", "fan-out"] = "fan-out"
     bias: bool = False
     memory_budget: int = 2_000_000_000
+    precompute: bool = True
     chunk_edges: int = 2_000_000
 
     def __post_init__(self) -> None:
@@ -88,7 +93,9 @@ class Config:
             self._within(name, lambda v: v > 0, "above 0")
         self._within("dropout", lambda v: 0 <= v < 1, "from 0, below 1")
         self._within("neighbor_fraction", lambda v: 0 < v <= 1, "above 0, up to 1")
-        for name in ("average_labels", "warm_start", "weighted_loss", "bias"):
+        for name in (
+            *("average_labels", "warm_start", "weighted_loss", "bias", "precompute"),
+        ):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         if self.summary not in ("labels", "hidden"):

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
+from hopf_jax.ahead import first_neighbours, known_ahead
 from hopf_jax.checkpoints import Standing, kept
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
@@ -116,6 +117,9 @@ def fit(
                 keep(last._replace(num_epochs=len(history), progress=progress))
 
             inputs = Inputs(features, standing.summary, omega)
+            if known_ahead(graph, row, config):
+                read = first_neighbours(graph, row, config, standing.summary)
+                inputs = inputs._replace(neighbours=jax.device_put(read))
             params = learn(
                 *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
                 progress=standing.progress,
@@ -197,7 +201,7 @@ def _sizes(graph: Graph, row: Row, config: Config) -> Sizes:
 def _feeds(
     graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
 ) -> tuple[Feed, Feed]:
-    reach = row.reach(config.num_hops)
+    reach = row.reach(config.num_hops) - known_ahead(graph, row, config)
     fanouts = None if config.fanouts is None else config.fanouts[:reach]
     train = FeedSettings(
         reach, config.batch_size, fanouts, memory_budget=config.memory_budget

@@ -114,8 +114,12 @@ class Net(nn.Module):
         signals: Signals,
         num_receivers: int,
         words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
     ) -> jax.Array:
-        """h_k [R, *] of the first R nodes of the graph of hop k (1 to K)."""
+        """h_k [R, *] of the first R nodes of the graph of hop k (1 to K).
+
+        What they read of their neighbours may be given; then no edges are read.
+        """
         row = self.row
         if not row.learned_hops:
             out = propagate(row, self.hops[k - 1], graph, signals, num_receivers)
@@ -132,7 +136,9 @@ class Net(nn.Module):
         draws = None
         if words is not None and row.aggregate.ordered:
             draws = noise.bits(words, 3 * k + 2, graph.senders.shape[0])
-        out = propagate(row, self.hops[k - 1], graph, dropped, num_receivers, draws)
+        out = propagate(
+            row, self.hops[k - 1], graph, dropped, num_receivers, draws, neighbours
+        )
         if self._skips(k):
             # At a first hop that reads X, what it skips from is made of X here.
             raw = k == 1 and not row.input_layer
@@ -154,6 +160,7 @@ class Net(nn.Module):
         x: Matrix,
         summary: jax.Array | None,
         words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
     ) -> jax.Array:
         """Logits [R, C] of a batch's roots.
 
@@ -162,6 +169,8 @@ class Net(nn.Module):
           x: features of its nodes, [N, F].
           summary: label summaries of its nodes, [N, C]; no gradient flows into them.
           words: random words [2] of a training step; None predicts.
+          neighbours: what its nodes read of their neighbours at hop 1, [N, *], if it is
+            known already (`ahead.py`); the batch then reaches one hop less.
         """
         row, sizes = self.row, self.sizes
         layers = row.num_layers(sizes.num_hops)
@@ -176,7 +185,8 @@ class Net(nn.Module):
             if row.psi:
                 senders = graph.nodes["degree"].shape[0]
                 signals = Signals(*(first_rows(s, senders) for s in signals))
-            h = self.hop(k, graph, signals, receivers, words)
+            known = neighbours if k == 1 else None
+            h = self.hop(k, graph, signals, receivers, words, known)
             if k == 1 and k < layers and row.embeds and not row.input_layer:
                 # Neighbours read h_0 farther out than a node does.
                 far = x if "h0" in row.psi else first_rows(x, receivers)

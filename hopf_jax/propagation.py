@@ -43,6 +43,7 @@ def propagate(
     signals: Signals,
     num_receivers: int,
     draws: jax.Array | None = None,
+    neighbours: jax.Array | None = None,
 ) -> jax.Array:
     """One hop, before the nonlinearity (Eq. 1): alpha Phi W_phi + beta F(A) Psi W_psi.
 
@@ -54,6 +55,7 @@ def propagate(
       signals: arrays on the S nodes; padding rows may hold any finite value.
       num_receivers: R.
       draws: random bits [E] for aggregators that read neighbours in random order.
+      neighbours: F(A) Psi [R, *] where it is known already; then no edges are read.
 
     Returns:
       [R, H], or [R, 2H] for a row that concatenates. Rows of real nodes do not depend
@@ -64,15 +66,20 @@ def propagate(
     parts = []
     if row.psi:
         read = _read(signals, row.psi)
-        early = row.aggregate.linear and _multiply_first(
-            read, weights.psi, num_receivers, graph.senders.shape[0]
+        early = (
+            neighbours is None
+            and row.aggregate.linear
+            and _multiply_first(
+                read, weights.psi, num_receivers, graph.senders.shape[0]
+            )
         )
         if early:
             senders = graph.nodes["degree"].shape[0]
             read = (_product(read, weights.psi)[:senders],)
-        neighbours = row.aggregate.apply(
-            graph, _side_by_side(read), num_receivers, weights.aggregate, draws
-        )
+        if neighbours is None:
+            neighbours = row.aggregate.apply(
+                graph, _side_by_side(read), num_receivers, weights.aggregate, draws
+            )
         if row.shared_weights:
             # One product for both parts, as the weights are one.
             both = _gate(row.alpha(degree), _side_by_side(read)[:num_receivers])

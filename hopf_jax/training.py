@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
     features: Matrix  # [all nodes, F], or None where batches bring theirs
     summary: Array | None  # [all nodes, C]
     label_weights: Array  # [C], the omega of Eq. WCE
+    neighbours: Array | None = None  # [all nodes, *], where known ahead (`ahead.py`)
 
 
 class Totals(NamedTuple):
@@ -94,11 +95,15 @@ def cross_entropy(
     return each @ weights
 
 
-def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix]:
-    """Features and label summaries of a batch's nodes."""
+def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
+    """Features, label summaries, and neighbours known ahead, of a batch's nodes."""
     ids = batch.graph.nodes["id"]
     x = inputs.features[ids] if batch.features is None else batch.features
-    return x, None if inputs.summary is None else inputs.summary[ids]
+    summary, neighbours = (
+        None if array is None else array[ids]
+        for array in (inputs.summary, inputs.neighbours)
+    )
+    return x, summary, neighbours
 
 
 def batch_loss(
@@ -110,8 +115,9 @@ def batch_loss(
     words: jax.Array | None,
 ) -> tuple[jax.Array, Totals]:
     """Loss of a batch, mean over its real roots, plus L2; and its totals."""
-    x, summary = node_inputs(batch, inputs)
-    logits: Any = net.apply({"params": params}, batch, x, summary, words)
+    x, summary, neighbours = node_inputs(batch, inputs)
+    variables = {"params": params}
+    logits: Any = net.apply(variables, batch, x, summary, words, neighbours)
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )

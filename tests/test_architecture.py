@@ -39,6 +39,7 @@ ALLOWED = {
     "training": _NUMBERS | _RULE | {"nets", "config", "metrics", "patience"},
     "inference": _NUMBERS | _RULE | {"nets", "processes"},
     "summaries": _NUMBERS | {"nets", "inference", "config"},
+    "ahead": _NUMBERS | {"models", "inference", "config"},
     "result": _NUMBERS
     | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"}
     | {"processes"},
@@ -46,7 +47,7 @@ ALLOWED = {
     | {"patience"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics", "checkpoints", "lanes", "processes"},
+    | {"ahead", "metrics", "checkpoints", "lanes", "processes"},
     "logs": {"result"},
     "datasets": {"datasets", "graph", "checks", "storage"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}

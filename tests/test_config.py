@@ -30,6 +30,7 @@ BAD = {
     "patience": (*WHOLE, 0),
     "init_weights": ("normal", None),
     "bias": (1, None),
+    "precompute": (1, None),
     "memory_budget": WHOLE,
     "chunk_edges": (*WHOLE, 0),
 }

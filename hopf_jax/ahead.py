@@ -1,0 +1,59 @@
+"""What the first hop reads of neighbours, computed once where it is a constant.
+
+At the first hop Psi is the features and the label summary. Where neither dropout nor
+sampling stands before it, F(A) Psi is the same in every step of an iteration: computed
+ahead for all nodes, it takes the outermost hop, the largest, out of every batch.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from hopf_jax.config import Config
+from hopf_jax.graph import Graph
+from hopf_jax.inference import WholeGraph
+from hopf_jax.models import Row
+
+
+def known_ahead(graph: Graph, row: Row, config: Config) -> bool:
+    """Whether F(A) Psi of the first hop is a constant, and small enough to hold."""
+    layers = row.num_layers(config.num_hops)
+    plain = row.learned_hops and not row.input_layer and row.aggregate.linear
+    if not (config.precompute and plain and layers) or row.reach(layers) != layers:
+        return False
+    features = graph.features
+    dense = not sp.issparse(features) and not isinstance(features, np.memmap)
+    width = len(row.psi) * max(graph.num_features, config.hidden_size)
+    fits = 4 * graph.num_nodes * width <= config.memory_budget
+    return dense and fits and config.dropout == 0 and config.fanouts is None
+
+
+def first_neighbours(
+    graph: Graph, row: Row, config: Config, summary: np.ndarray | None
+) -> np.ndarray:
+    """F(A) Psi of the first hop, [all nodes, *], chunk by chunk.
+
+    Args:
+      graph: with dense features, which h_0 and h are at a first hop.
+      row: the model; F(A) and Psi are its.
+      config: for `chunk_edges`.
+      summary: label summaries [all nodes, *], or None where the row reads none.
+    """
+    signals = {"h0": graph.features, "h": graph.features, "y": summary}
+    psi = np.concatenate([np.asarray(signals[name]) for name in row.psi], axis=1)
+    out = np.empty(psi.shape, np.float32)
+    for chunk in WholeGraph(graph, config.chunk_edges).chunks():
+        read = np.zeros((chunk.size, psi.shape[1]), np.float32)
+        read[: len(chunk.nodes)] = psi[chunk.nodes]
+        rows = chunk.stop - chunk.start
+        found = jax.device_get(_aggregate(row, chunk.batch, read))
+        out[chunk.start : chunk.stop] = found[:rows]
+    return out
+
+
+@functools.partial(jax.jit, static_argnames=("row",))
+def _aggregate(row, batch, x):
+    graph, receivers = batch.hop_graph(0)
+    return row.aggregate.apply(graph, x, receivers, {}, None)
