@@ -2,96 +2,45 @@
 
 NIP-MEAN, the same roots, batches of the same size, all neighbours, Adam, weighted cross
 entropy. Each side is a process of its own with the same number of cores; they take
-turns (ours, PyG, PyG with stored batches, ours, ...), and a ratio is of neighbouring
-turns. Before the timing both compute the loss of all roots from the same weights, and
-the run fails where they differ.
+turns (ours, ours with nothing computed ahead, PyG, PyG with stored batches, ours, ...),
+and a ratio is of neighbouring turns. Before the timing all compute the loss of all
+roots from the same weights, and the run fails where they differ.
 
 PyG has its own environment, .venv-benchmark (`make benchmark PEER=1` makes it); without
-it its columns say "not installed". Writes benchmark.json and benchmark.png to
-WORKDIR/benchmark. Other work on the machine makes all figures worse, and not equally:
-the load is written beside them.
+it its columns say "not installed". Writes benchmark.json, benchmark.md and
+benchmark.png to WORKDIR, after every case. Other work on the machine makes all figures
+worse, and not equally: the load is written beside them.
 """
 
 import argparse
-import dataclasses
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from experiments import (
     arguments,
     benchmark_jax,
     benchmark_report,
+    benchmark_sums,
     drawing,
     folders,
     paper,
 )
+from experiments.benchmark_cases import CASES, QUICK, Case
 from experiments.turns import Worker, WorkerError
-from hopf_jax import Config, Graph
-from hopf_jax.datasets import load_dataset, make_random
+from hopf_jax.ahead import known_ahead
+from hopf_jax.models import MODELS
 
 _MODULE = "experiments.benchmark"
 _PEER = pathlib.Path(".venv-benchmark/bin/python")
 _SAME_LOSS = 1e-4  # Relative; float32 sums in another order.
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A graph and the net that is trained on it."""
-
-    name: str
-    load: Callable[[], Graph]
-    config: Config
-    extended: bool = False  # measured with --all only
-
-
-def _synthetic(num_nodes: int | None = None) -> Graph:
-    sizes = paper.SCALING
-    nodes = num_nodes or sizes["num_nodes"]
-    edges = nodes * sizes["num_edges"] // sizes["num_nodes"]
-    return make_random(nodes, edges, sizes["num_features"], sizes["num_labels"])
-
-
-def _paper_config(dataset: str, hidden: int) -> Config:
-    config = paper.config_for(dataset, 2)
-    return dataclasses.replace(config, hidden_size=hidden, fanouts=None, batch_size=128)
-
-
-def _synthetic_config(hops: int, fanouts: tuple[int, ...] | None = None) -> Config:
-    sizes = paper.SCALING
-    # Without dropout, as in `make scaling`.
-    return Config(
-        num_hops=hops,
-        hidden_size=sizes["hidden"],
-        batch_size=sizes["batch_size"],
-        fanouts=fanouts,
-        dropout=0.0,
-    )
-
-
-CASES = (
-    Case("cora K=2", lambda: load_dataset("cora"), _paper_config("cora", 16)),
-    Case("pubmed K=2", lambda: load_dataset("pubmed"), _paper_config("pubmed", 16)),
-    Case("synthetic K=1", _synthetic, _synthetic_config(1)),
-    Case("synthetic K=2", _synthetic, _synthetic_config(2)),
-    Case("synthetic K=3", _synthetic, _synthetic_config(3), extended=True),
-    Case("synthetic 25,10", _synthetic, _synthetic_config(2, (25, 10)), extended=True),
-    Case(
-        "human-go2022 K=2",
-        lambda: load_dataset("human-go2022"),
-        _paper_config("human-go2022", 128),
-        extended=True,
-    ),
-)
-_QUICK = Case(
-    "quick K=1",
-    lambda: _synthetic(4000),
-    Config(num_hops=1, hidden_size=8, batch_size=32, dropout=0.5),
-)
+# A case has so many rounds at least, however long they take, and extracts in as many.
+_LEAST_ROUNDS = 3
+_LONG_EPOCH = 1.5  # Seconds from which one epoch a turn is enough.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     peer, load = _find_peer(options.peer), os.getloadavg()[0]
     cases = _chosen(options)
     measured: dict[str, Any] = {}
-    out = options.workdir / "benchmark"
+    out = options.workdir
     about = {
         "threads": options.threads,
         "rounds": options.rounds,
@@ -112,30 +61,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         "quick": options.quick,
     } | folders.provenance([_MODULE, *argv])
     benchmark_report.print_head()
-    limit = None
+    data: dict[str, Any] = {"cases": measured, "machine_limit": None} | about
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
             measured[case.name] = _measure(case, peer, options, folder)
-            limit = benchmark_report.limit(measured)
+            limit = benchmark_sums.machine_limit(measured)
             for entry in measured.values():
-                entry["limit"] = benchmark_report.share(entry, limit)
+                entry["limit"] = {
+                    side: benchmark_sums.share_of_limit(entry["sides"][side], limit)
+                    for side in ("ours", "ours_plain")
+                }
             benchmark_report.print_row(case.name, measured[case.name])
-            # After every case: the last ones take long, and may be interrupted.
-            data = {"cases": measured, "machine_limit": limit} | about
-            folders.write_json(out / "benchmark.json", data)
-            drawing.save(benchmark_report.draw(measured), out / "benchmark.png")
+            data["machine_limit"] = limit
+            _write(out, data)
     if limit is not None:
         print(
             f"The machine, {options.threads} threads: {limit['gflops']:.0f} GFLOP/s, "
             f"{limit['gb_per_s']:.1f} GB/s; load before the run {load:.1f}."
         )
-    print(f"Written: {out}/benchmark.json, benchmark.png")
+    print(f"Written: {out}/benchmark.json, benchmark.md, benchmark.png")
     if _busy(load):
         folders.say("The machine was busy with other work: these times are no figures.")
     wrong = [name for name, entry in measured.items() if entry["same_loss"] is False]
     if wrong:
         folders.say(f"The two sides computed different losses: {', '.join(wrong)}.")
     return 1 if wrong else 0
+
+
+def _write(out: pathlib.Path, data: dict[str, Any]) -> None:
+    """After every case: the last ones take long, and may be interrupted."""
+    folders.write_json(out / "benchmark.json", data)
+    folders.write_text(out / "benchmark.md", benchmark_report.markdown(data))
+    drawing.save(benchmark_report.draw(data["cases"]), out / "benchmark.png")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -148,10 +105,19 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="one small graph: for tests, no figure"
     )
     parser.add_argument(
-        "--rounds", type=arguments.positive, help="turns a side (default: 7)"
+        "--rounds", type=arguments.positive, help="most turns a side (default: 7)"
     )
     parser.add_argument(
-        "--epochs", type=arguments.positive, help="epochs a turn (default: 3)"
+        "--epochs",
+        type=arguments.positive,
+        help="most epochs a turn (default: 3; one where an epoch is long)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=90.0,
+        help="seconds of a case's turns, after which no more rounds begin "
+        f"({_LEAST_ROUNDS} there are; default: 90)",
     )
     parser.add_argument("--threads", type=arguments.positive, default=2)
     parser.add_argument(
@@ -183,7 +149,7 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
     options.rounds = options.rounds or (2 if options.quick else 7)
     options.epochs = options.epochs or (1 if options.quick else 3)
     if options.quick:
-        return [_QUICK]
+        return [QUICK]
     if options.cases is None:
         return [case for case in CASES if options.all or not case.extended]
     known = {case.name: case for case in CASES}
@@ -212,7 +178,8 @@ def _measure(
             *("num_hops", "hidden_size", "batch_size", "fanouts", "dropout"),
             *("learning_rate", "l2", "clip", "memory_budget"),
         )
-    } | {"multilabel": graph.multilabel}
+    } | {"multilabel": graph.multilabel, "precompute": True}
+    ahead = known_ahead(graph, MODELS[paper.TIMED_MODEL], config)
     described = {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
@@ -221,20 +188,28 @@ def _measure(
         "roots": int(graph.train.sum()),
     }
     del graph
-    pythons = {"ours": sys.executable, "pyg": peer, "pyg_cached": peer}
+    own_python = sys.executable
+    pythons = {"ours": own_python, "ours_plain": own_python if ahead else None}
+    pythons |= {"pyg": peer, "pyg_cached": peer}
     workers: dict[str, Worker] = {}
     sides: dict[str, dict[str, Any]] = {}
     chosen: dict[str, Any] = {}  # the peer's fastest way
     try:
         for side, python in pythons.items():
             if python is None:
-                sides[side] = {"outcome": benchmark_report.NOT_INSTALLED}
+                absent = benchmark_report.NOT_INSTALLED
+                if side == "ours_plain":
+                    absent = benchmark_report.SAME
+                sides[side] = {"outcome": absent}
                 continue
-            own = side == "ours"  # First: it leaves its weights for the others.
+            # Ours first: it leaves its weights for the others.
+            own = side in ("ours", "ours_plain")
             module = "experiments.benchmark_jax" if own else "experiments.peer_pyg"
             workers[side] = _start(module, python, options)
             sides[side] = {"outcome": "measured", "turns": []}
             asked: dict[str, Any] = {"folder": folder, "case": told}
+            if side == "ours_plain":
+                asked["case"] = told | {"precompute": False}
             if not own:
                 if not chosen:
                     _try(sides, workers, side, "choose", **asked)
@@ -246,17 +221,14 @@ def _measure(
                     workers[side] = _start(module, python, options)
                 asked |= {"cached": side == "pyg_cached", "way": chosen["way"]}
             _try(sides, workers, side, "prepare", **asked)
-        for _ in range(options.rounds):
-            for side in list(workers):
-                _try(sides, workers, side, "extract")
-                _try(sides, workers, side, "epochs", count=options.epochs)
+        _take_turns(sides, workers, options)
         # Last, and by the same process: what it holds for this is not the epoch's.
         _try(sides, workers, "ours", "limits")
     finally:
         for worker in workers.values():
             worker.end()
     for entry in sides.values():
-        _summarise(entry)
+        benchmark_sums.summarise(entry)
     losses = [s["loss"] for s in sides.values() if s.get("loss") is not None]
     same = None  # Nothing to compare with.
     if len(losses) > 1:
@@ -266,12 +238,31 @@ def _measure(
         "settings": told,
         "peer_tried": chosen.get("tried"),
         "sides": sides,
-        "ratios": {
-            side: _ratio(sides["ours"], sides[side]) for side in ("pyg", "pyg_cached")
-        },
-        "extraction_ratio": _extraction_ratio(sides),
+        "ratios": benchmark_sums.ratios(sides),
+        "extraction_ratio": benchmark_sums.extraction_ratio(sides),
         "same_loss": same,
     }
+
+
+def _take_turns(
+    sides: dict[str, dict[str, Any]],
+    workers: dict[str, Worker],
+    options: argparse.Namespace,
+) -> None:
+    """Rounds of epochs, as many as are asked for and the time allows."""
+    begun, longest = time.monotonic(), 0.0
+    for number in range(options.rounds):
+        if number >= _LEAST_ROUNDS and time.monotonic() - begun > options.budget:
+            return
+        if number < _LEAST_ROUNDS:
+            for side in ("ours", "pyg"):  # The others cut the same batches.
+                _try(sides, workers, side, "extract")
+        # The first epochs say how long they are, and are counted like any other.
+        count = 1 if number == 0 or longest > _LONG_EPOCH else options.epochs
+        for side in list(workers):
+            _try(sides, workers, side, "epochs", count=count)
+            last = sides[side]["turns"][-1:]
+            longest = max([longest, *(seconds for turn in last for seconds in turn)])
 
 
 def _try(
@@ -303,57 +294,6 @@ def _try(
         sides[side].setdefault("extractions", []).append(reply)
     else:
         sides[side]["machine"] = reply
-
-
-def _summarise(side: dict[str, Any]) -> None:
-    """Medians and spread of a side's turns."""
-    if side["outcome"] != "measured":
-        return
-    every = [seconds for turn in side["turns"] for seconds in turn]
-    side["seconds"] = spread(every)
-    side["cpu_seconds"] = spread(side["cpu_turns"])
-    cut = side["extractions"]
-    side["extraction"] = {
-        "seconds": spread([one["seconds"] for one in cut]),
-        "nodes_per_s": statistics.median(one["nodes"] / one["seconds"] for one in cut),
-        "edges_per_s": statistics.median(one["edges"] / one["seconds"] for one in cut),
-    }
-    del side["extractions"]
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
-    return {
-        "median": statistics.median(values),
-        "least": min(values),
-        "most": max(values),
-    }
-
-
-def _ratio(ours: dict[str, Any], peer: dict[str, Any]) -> dict[str, float] | str:
-    """The peer's seconds over ours, of neighbouring turns; or why there is none."""
-    for side in (ours, peer):
-        if side["outcome"] != "measured":
-            return side["outcome"]
-    ratio = spread(
-        [
-            statistics.median(theirs) / statistics.median(own)
-            for own, theirs in zip(ours["turns"], peer["turns"], strict=True)
-        ]
-    )
-    # On a busy machine threads that wait for each other are hit hardest; the best
-    # epoch of each side, and the cores' own time, say more there than medians.
-    best = peer["seconds"]["least"] / ours["seconds"]["least"]
-    cpu = peer["cpu_seconds"]["median"] / ours["cpu_seconds"]["median"]
-    return ratio | {"of_least": best, "of_cpu": cpu}
-
-
-def _extraction_ratio(sides: dict[str, dict[str, Any]]) -> float | None:
-    """Edges a second here over NeighborLoader's."""
-    ours, peer = sides["ours"], sides["pyg"]
-    if "extraction" not in ours or "extraction" not in peer:
-        return None
-    return ours["extraction"]["edges_per_s"] / peer["extraction"]["edges_per_s"]
 
 
 if __name__ == "__main__":

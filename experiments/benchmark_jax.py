@@ -1,7 +1,9 @@
 """This library's side of the benchmark: a training epoch, in a process of its own.
 
 A worker of `experiments.turns`; `experiments.peer_pyg` is its counterpart. An epoch is
-`fit`'s, without the validation that comes after it there: the peer does none.
+`fit`'s, without the validation that comes after it there: the peer does none. As in
+`fit`, what the first hop reads is computed ahead where it is a constant (`ahead.py`),
+unless the case says `precompute=False`.
 """
 
 import argparse
@@ -15,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from experiments import limits, paper, turns
-from hopf_jax import Graph
+from hopf_jax import Config, Graph
+from hopf_jax.ahead import first_neighbours, known_ahead
 from hopf_jax.batching import Neighborhoods
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.models import MODELS
@@ -94,42 +97,54 @@ class Own:
             self.compiled.append(duration_secs)
 
     def prepare(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
-        """Read the graph, cut batches, compile; leave weights for the peer."""
+        """Read the graph, cut batches, compile; leave weights for the others."""
         files = pathlib.Path(folder)
         graph, omega = read(files, case["multilabel"])
-        hops, hidden = case["num_hops"], case["hidden_size"]
+        config = Config(**{n: v for n, v in case.items() if n != "multilabel"})
+        hops, hidden = config.num_hops, config.hidden_size
+        row = MODELS[paper.TIMED_MODEL]
         sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
-        self.net = Net(MODELS[paper.TIMED_MODEL], sizes, case["dropout"], "fan-out")
-        self.objective = Objective(case["multilabel"], case["l2"], case["clip"])
+        self.net = Net(row, sizes, config.dropout, "fan-out")
+        self.objective = Objective(case["multilabel"], config.l2, config.clip)
         self.key, start = jax.random.split(jax.random.key(0))
         params = self.net.init(start, method="declare")["params"]
         np.savez(files / "weights.npz", **jax.device_get(params))
-        fanouts = tuple(case["fanouts"]) if case["fanouts"] else None
-        roots = np.flatnonzero(graph.train)
+        ahead = known_ahead(graph, row, config)
         how = FeedSettings(
-            hops, case["batch_size"], fanouts, memory_budget=case["memory_budget"]
+            row.reach(hops) - ahead,
+            config.batch_size,
+            config.fanouts,
+            memory_budget=config.memory_budget,
         )
         begun = time.perf_counter()
-        self.feed = Feed(graph, roots, how, seed=0)
+        self.feed = Feed(graph, np.flatnonzero(graph.train), how, seed=0)
         batching_seconds = time.perf_counter() - begun
-        self.hoods = Neighborhoods(graph, hops, fanouts)
+        # All hops: what NeighborLoader cuts.
+        self.hoods = Neighborhoods(graph, hops, config.fanouts)
         dense = self.feed.features == "resident"
         features = jax.device_put(graph.features) if dense else None
         self.inputs = Inputs(features, None, omega)
+        ahead_seconds = None
+        if ahead:
+            begun = time.perf_counter()
+            found = jax.device_put(first_neighbours(graph, row, config, None))
+            self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
+            ahead_seconds = time.perf_counter() - begun
         self.state = State(params, self.objective.optimizer.init(params))
-        self.rate, self.epoch = np.float32(case["learning_rate"]), 0
-        loss = None if fanouts else self._mean_loss()
+        self.rate, self.epoch = np.float32(config.learning_rate), 0
+        loss = None if config.fanouts else self._mean_loss()
         self.compiled.clear()
         first = self.epochs(1)["seconds"][0]
+        widths = graph.num_features, hidden, graph.num_labels
         return {
             "loss": loss,
+            "ahead": ahead,
             "batching_seconds": batching_seconds,
+            "ahead_seconds": ahead_seconds,
             "first_epoch_seconds": first,
             "compile_seconds": sum(self.compiled),
             "compilations": len(self.compiled),
-            "work": limits.work(
-                self.feed.sizes, hops, graph.num_features, hidden, graph.num_labels
-            ),
+            "work": limits.work(self.feed.sizes, hops, *widths, ahead=ahead),
         } | counts(self.feed)
 
     def epochs(self, count: int) -> dict[str, Any]:
@@ -180,20 +195,22 @@ class Own:
 def counts(feed: Feed) -> dict[str, Any]:
     """What depends on no clock: batches, padding, bytes."""
     hops = feed.how.num_hops
-    real = feed.sizes[:, [hops, -2]].sum(axis=0)
+    reached = [hops, -2] if hops else [0]  # Without hops there are no edges.
+    real = feed.sizes[:, reached].sum(axis=0)
     padded = sum(
-        len(members) * np.array([layout.nodes[-1], layout.edges[-1]])
+        len(members) * np.array([layout.nodes[-1], *layout.edges[-1:]])
         for layout, members in zip(feed.layouts, feed.members, strict=True)
     )
-    waste = padded / np.maximum(real, 1) - 1
+    nodes, edges = (*real, 0)[:2]
+    waste = (*(padded / np.maximum(real, 1) - 1), 0.0)
     kept = [leaf for group in feed.groups(0) for leaf in jax.tree.leaves(group.batches)]
     return {
         "batches": feed.num_batches,
         "layouts": len(feed.layouts),
         "resident": feed.resident,
         "resident_bytes": sum(leaf.nbytes for leaf in kept),
-        "nodes": int(real[0]),
-        "edges": int(real[1]),
+        "nodes": int(nodes),
+        "edges": int(edges),
         "node_waste": float(waste[0]),
         "edge_waste": float(waste[1]),
     }

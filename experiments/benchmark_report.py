@@ -1,103 +1,204 @@
-"""The benchmark's table in the terminal, and its picture."""
+"""The benchmark's table, in the terminal and as Markdown, and its picture."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import drawing
 
-SIDES = {"ours": "hopf_jax", "pyg": "PyG", "pyg_cached": "PyG, stored batches"}
+SIDES = {
+    "ours": "hopf_jax",
+    "ours_plain": "hopf_jax, nothing ahead",
+    "pyg": "PyG",
+    "pyg_cached": "PyG, stored batches",
+}
 NOT_INSTALLED = "not installed"
+SAME = "as ours"  # A plain side that would be the same program.
+MOST_WASTE = 0.25
+
+_HEAD = {
+    "case": 17,
+    "ours, s": 21,
+    "plain, s": 21,
+    "PyG, s": 21,
+    "stored, s": 21,
+    "PyG / ours": 16,
+    "stored / ours": 16,
+    "PyG / plain": 16,
+    "stored / plain": 16,
+    "cut": 5,
+    "peak GB": 19,
+    "batch, ahead, compile, s": 24,
+    "waste n, e < 25%": 16,
+    "limit": 6,
+    "resident": 8,
+}
 
 
-def limit(measured: Mapping[str, Any]) -> dict[str, float] | None:
-    """What the machine can do: the best of all cases; None if none came so far."""
-    ours = [entry["sides"]["ours"] for entry in measured.values()]
-    found = [side["machine"] for side in ours if "machine" in side]
-    if not found:
-        return None
-    return {name: max(one[name] for one in found) for name in found[0]}
-
-
-def share(
-    entry: dict[str, Any], limit: dict[str, float] | None
-) -> dict[str, float] | None:
-    """How near our epoch is to the machine's limit, by its counted work."""
-    ours = entry["sides"]["ours"]
-    if limit is None or ours["outcome"] != "measured":
-        return None
-    work = ours["work"]
-    seconds = work["gflop"] / limit["gflops"] + work["gb"] / limit["gb_per_s"]
-    return {"seconds": seconds, "share": seconds / ours["seconds"]["median"]}
-
-
-_COLUMNS = "{:<17} {:>22} {:>22} {:>22} {:>16} {:>16} {:>16} {:>8} {:>11} {:>6} {:>8}"
-
-
-def print_head() -> None:
-    """The table's first line."""
-    print(
-        _COLUMNS.format(
-            *("case", "ours, s", "PyG, s", "PyG stored, s", "PyG / ours"),
-            *("stored / ours", "peak GB", "compile", "waste n, e", "limit", "resident"),
-        )
-    )
-
-
-def print_row(name: str, entry: dict[str, Any]) -> None:
-    """A case's line."""
+def cells(name: str, entry: Mapping[str, Any]) -> list[str]:
+    """A case's line of the table."""
     sides, ours = entry["sides"], entry["sides"]["ours"]
     measured = ours["outcome"] == "measured"
-    near = entry["limit"]
+    near, cut = entry["limit"]["ours"], entry["extraction_ratio"]
     peaks = [
         f"{side['peak_gb']:.2f}" if "peak_gb" in side else "-"
         for side in sides.values()
     ]
-    print(
-        _COLUMNS.format(
-            name,
-            *(_range(s.get("seconds", s["outcome"]), 3) for s in sides.values()),
-            *(_range(ratio, 3) for ratio in entry["ratios"].values()),
-            " ".join(peaks),
-            f"{ours['compile_seconds']:.1f} s" if measured else "-",
-            f"{ours['node_waste']:.0%} {ours['edge_waste']:.0%}" if measured else "-",
-            "-" if near is None else f"{near['share']:.0%}",
-            f"{ours['resident_bytes'] / 1e6:.0f} MB" if measured else "-",
-        ),
-        flush=True,
-    )
+    spent = [ours.get(f"{what}_seconds") for what in ("batching", "ahead", "compile")]
+    return [
+        name,
+        *(_range(s.get("seconds", s["outcome"])) for s in sides.values()),
+        *(_range(ratio) for ratio in entry["ratios"].values()),
+        "-" if cut is None else f"{cut:.2g}",
+        " ".join(peaks),
+        " ".join("-" if one is None else f"{one:.1f}" for one in spent),
+        waste(sides),
+        "-" if near is None else f"{near['share']:.0%}",
+        f"{ours['resident_bytes'] / 1e6:.0f} MB" if measured else "-",
+    ]
 
 
-def _range(value: dict[str, float] | str, digits: int) -> str:
-    """Median (least-most), to so many figures; or why there is none."""
+def waste(sides: Mapping[str, dict[str, Any]]) -> str:
+    """Padding of nodes and edges of our sides, and whether all is within the bound."""
+    found = [
+        (side["node_waste"], side["edge_waste"])
+        for side in sides.values()
+        if "node_waste" in side
+    ]
+    if not found:
+        return "-"
+    within = all(most < MOST_WASTE for pair in found for most in pair)
+    listed = ", ".join(f"{nodes:.0%} {edges:.0%}" for nodes, edges in found)
+    return f"{listed} {'yes' if within else 'NO'}"
+
+
+def print_head() -> None:
+    """The table's first line."""
+    _print(list(_HEAD))
+
+
+def print_row(name: str, entry: Mapping[str, Any]) -> None:
+    """A case's line."""
+    _print(cells(name, entry))
+
+
+def _print(row: Sequence[str]) -> None:
+    padded = [
+        cell.ljust(width) for cell, width in zip(row, _HEAD.values(), strict=True)
+    ]
+    print("  ".join(padded).rstrip(), flush=True)
+
+
+def markdown(data: Mapping[str, Any]) -> str:
+    """The page: the table, and what its columns are."""
+    limit, whole = data["machine_limit"], data.get("whole_runs")
+    lines = [
+        "# A training epoch, here and in PyTorch Geometric",
+        "",
+        f"`{data['command']}`, commit {data['commit']}, {data['threads']} threads, load "
+        f"before the run {data['load_before']:.1f}.",
+        "",
+        *_table(list(_HEAD), [cells(*case) for case in data["cases"].items()]),
+        "",
+        "Seconds and ratios are medians (least-most) of turns. *plain*: nothing is "
+        "computed ahead (`precompute=False`), the peer's own algorithm; *stored*: PyG "
+        "replays stored batches; *cut*: edges a second cut into batches, ours over "
+        "NeighborLoader's; *peak GB*, in the order of the sides; *batch, ahead, "
+        "compile*: seconds before the first epoch, once; *waste*: padding of nodes and "
+        "edges of our sides, and whether all are below 25%; *limit*: the time of the "
+        "epoch's counted work at the machine's measured speed, as a share of ours.",
+    ]
+    if limit is not None:
+        lines += [
+            "",
+            f"The machine: {limit['gflops']:.0f} GFLOP/s (product of matrices), "
+            f"{limit['gb_per_s']:.1f} GB/s (copy).",
+        ]
+    if whole:
+        lines += ["", "## Whole runs", ""]
+        lines += _table(list(WHOLE_HEAD), whole_rows(whole))
+        lines += [
+            "",
+            "From graph to reported test score, I-NIP-MEAN, fold 1, the paper's "
+            "settings and one stopping rule; ours with batching and compilation. The "
+            "peer replays stored batches. Random streams differ, and with them epochs.",
+        ]
+    return "\n".join([*lines, ""])
+
+
+WHOLE_HEAD = ("run", "side", "seconds", "epochs", "test micro-F1", "iteration", "ratio")
+
+
+def whole_rows(whole: Mapping[str, Any]) -> list[list[str]]:
+    """A line a side of every whole run."""
+    rows = []
+    for name, entry in whole.items():
+        for side, found in entry["sides"].items():
+            runs = found["runs"]
+            if not runs:
+                rows.append([name, SIDES[side], found["outcome"], *["-"] * 4])
+                continue
+            listed = {
+                "seconds": ", ".join(f"{run['seconds']:.1f}" for run in runs),
+                "epochs": ", ".join(str(run["epochs"]) for run in runs),
+                "f1": ", ".join(f"{100 * run['test_micro_f1']:.2f}" for run in runs),
+                "iteration": ", ".join(str(run["iteration"]) for run in runs),
+            }
+            ratio = entry["ratio"] if side != "ours" else None
+            said = "-" if ratio is None else f"{ratio['median']:.3g}"
+            rows.append([name, SIDES[side], *listed.values(), said])
+    return rows
+
+
+def print_whole(whole: Mapping[str, Any]) -> None:
+    """The whole runs' table."""
+    rows = [list(WHOLE_HEAD), *whole_rows(whole)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = [cell.ljust(w) for cell, w in zip(row, widths, strict=True)]
+        print("  ".join(padded).rstrip(), flush=True)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _range(value: dict[str, float] | str) -> str:
+    """Median (least-most), to three figures; or why there is none."""
     if isinstance(value, str):
         return value[:15]
     least, median, most = (value[name] for name in ("least", "median", "most"))
-    return f"{median:.{digits}g} ({least:.{digits}g}-{most:.{digits}g})"
+    return f"{median:.3g} ({least:.3g}-{most:.3g})"
 
 
-def draw(measured: dict[str, Any]) -> Any:
+def draw(measured: Mapping[str, Any]) -> Any:
     """Seconds of an epoch, and ratios, a group of bars a case."""
-    figure = drawing.new(max(7.0, 2.0 + 1.9 * len(measured)), 4.2)
+    figure = drawing.new(max(7.5, 2.0 + 2.1 * len(measured)), 4.2)
     left, right = figure.subplots(1, 2)
-    width = 0.26
+    width = 0.2
     for i, (side, label) in enumerate(SIDES.items()):
         met = [
-            (at + (i - 1) * width, entry["sides"][side]["seconds"])
+            (at + (i - 1.5) * width, entry["sides"][side]["seconds"])
             for at, entry in enumerate(measured.values())
             if entry["sides"][side]["outcome"] == "measured"
         ]
         _bars(left, met, width, drawing.COLOURS[i], label)
-        if side == "ours":
-            continue
-        ratios = [
-            (at + (i - 1.5) * width, entry["ratios"][side])
+    shades = [drawing.COLOURS[i] for i in (2, 3)] * 2
+    ratios = ("pyg", "pyg_cached", "pyg_plain", "pyg_cached_plain")
+    for i, (name, colour) in enumerate(zip(ratios, shades, strict=True)):
+        met = [
+            (at + (i - 1.5) * width, entry["ratios"][name])
             for at, entry in enumerate(measured.values())
-            if not isinstance(entry["ratios"][side], str)
+            if not isinstance(entry["ratios"][name], str)
         ]
-        _bars(right, ratios, width, drawing.COLOURS[i], label)
+        _bars(right, met, width, colour, name, faint=i >= 2)
     drawing.tidy(left, ylabel="seconds (log scale)", title="A training epoch")
-    drawing.tidy(right, ylabel="their seconds / ours", title="Ratio (above 1: faster)")
-    if any(e["sides"]["ours"]["outcome"] == "measured" for e in measured.values()):
+    drawing.tidy(
+        right,
+        ylabel="their seconds / ours",
+        title="Ratio (pale: with nothing computed ahead)",
+    )
+    if left.patches:
         left.set_yscale("log")
     right.axhline(1, color="0.4", linewidth=1)
     for axes in (left, right):
@@ -115,7 +216,14 @@ def draw(measured: dict[str, Any]) -> Any:
     return figure
 
 
-def _bars(axes: Any, met: list[Any], width: float, colour: str, label: str) -> None:
+def _bars(
+    axes: Any,
+    met: Sequence[Any],
+    width: float,
+    colour: str,
+    label: str,
+    faint: bool = False,
+) -> None:
     """Medians as bars, least and most as whiskers."""
     if not met:
         return
@@ -128,6 +236,7 @@ def _bars(axes: Any, met: list[Any], width: float, colour: str, label: str) -> N
         width,
         yerr=(below, above),
         color=colour,
+        alpha=0.45 if faint else 1,
         capsize=2,
         label=label,
     )

@@ -42,7 +42,12 @@ def _least(run: Callable[[], Any], repeats: int) -> float:
 
 
 def work(
-    sizes: np.ndarray, num_hops: int, features: int, hidden: int, labels: int
+    sizes: np.ndarray,
+    num_hops: int,
+    features: int,
+    hidden: int,
+    labels: int,
+    ahead: bool = False,
 ) -> dict[str, float]:
     """GFLOP and GB that an epoch of NIP-MEAN cannot do without.
 
@@ -52,20 +57,27 @@ def work(
 
     Args:
       sizes: [B, 2 K + 2], of each batch nodes within 0 to K hops, edges into nodes
-        within 0 to K - 1 hops, and non-zeros of sparse features (0: dense).
+        within 0 to K - 1 hops, and non-zeros of sparse features (0: dense); of one hop
+        less where neighbours are known ahead.
       num_hops: K.
       features: F.
       hidden: d.
       labels: C.
+      ahead: whether what the first hop reads of neighbours is known, and only read.
     """
     flops = moved = 0.0
+    cut = num_hops + (0 if ahead else 1)
     for size in sizes.astype(np.float64):
-        nodes, edges = size[: num_hops + 1], size[num_hops + 1 : -1]
+        nodes, edges = size[:cut], size[cut:-1]
         values = size[-1]
         # Of one product with X, a row: its non-zeros, if it is sparse.
         per_row = values / nodes[-1] if values else features
         moved += 8 * values if values else 8 * nodes[-1] * features
-        for k in range(1, num_hops + 1):
+        if ahead:
+            # Products with X and with what is known; no gradient of either is wanted.
+            flops += 2 * 2 * 2 * nodes[-1] * features * hidden
+            moved += 8 * nodes[-1] * features
+        for k in range(2 if ahead else 1, num_hops + 1):
             away = num_hops - k
             receivers, senders, used = nodes[away], nodes[away + 1], edges[away]
             width = per_row if k == 1 else hidden

@@ -29,6 +29,7 @@ from hopf_jax.spreading import Spread
 
 _MOST_GROUPS = 3
 _WASTE = 0.15  # Padding that is worth another compilation.
+_MOST_WASTE = 0.25  # And that is worth a search in another order.
 # With so few batches a run is over soon after it is compiled: then a layout that other
 # splits of the graph share is worth more than a tight one.
 _FEW_BATCHES = 32
@@ -276,9 +277,23 @@ def group(sizes: np.ndarray, num_hops: int) -> tuple[list[Layout], list[np.ndarr
     """Few layouts for subgraphs of these sizes, and which subgraphs go into each.
 
     One layout, unless its padding would waste more than a sixth of the nodes or edges;
-    then the subgraphs are cut by size into two or three.
+    then the subgraphs are cut by size into two or three. Size is nodes and edges
+    together; where that leaves too much padding, as edges are many and alike, each as a
+    share of its mean.
     """
-    by_size = np.argsort(sizes.sum(axis=1), kind="stable")
+    best = _cut(sizes, sizes.sum(axis=1), num_hops)
+    if best[0] >= _MOST_WASTE:
+        share = sizes / np.maximum(sizes.mean(axis=0), 1)
+        other = _cut(sizes, share[:, [num_hops, -2]].sum(axis=1), num_hops)
+        best = min(best, other, key=lambda found: found[0])
+    return best[1], [m.astype(np.int32) for m in best[2]]
+
+
+def _cut(
+    sizes: np.ndarray, measure: np.ndarray, num_hops: int
+) -> tuple[float, list[Layout], list[np.ndarray]]:
+    """Subgraphs sorted by a measure and cut into few layouts; their waste first."""
+    by_size = np.argsort(measure, kind="stable")
     places = np.unique(np.linspace(0, len(sizes), 17).astype(int)[1:-1])
     best: tuple[float, list[Layout], list[np.ndarray]] | None = None
     for count in range(_MOST_GROUPS):
@@ -291,7 +306,7 @@ def group(sizes: np.ndarray, num_hops: int) -> tuple[list[Layout], list[np.ndarr
         if best is not None and best[0] <= _WASTE:
             break
     assert best is not None
-    return best[1], [m.astype(np.int32) for m in best[2]]
+    return best
 
 
 def _waste(

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import benchmark, benchmark_jax, limits, turns
+from experiments import benchmark, benchmark_jax, benchmark_report, limits, turns
 from hopf_jax.datasets import make_random
 from hopf_jax.feeding import Feed, FeedSettings
 
@@ -15,22 +15,30 @@ def test_a_quick_run_without_the_peer(tmp_path, capsys):
     nobody = str(tmp_path / "python")
     options = ["--quick", "--peer", nobody, "--workdir", str(tmp_path)]
     assert benchmark.main(options) == 0
-    assert capsys.readouterr().out.count("not installed") == 4
-    found = json.loads((tmp_path / "benchmark" / "benchmark.json").read_text())
-    assert (tmp_path / "benchmark" / "benchmark.png").stat().st_size > 1000
+    assert capsys.readouterr().out.count("not installed") == 6
+    found = json.loads((tmp_path / "benchmark.json").read_text())
+    assert (tmp_path / "benchmark.png").stat().st_size > 1000
     assert found["peer"] == "not installed"
     assert {"versions", "commit", "command", "load_before"} <= set(found)
     assert min(found["machine_limit"].values()) > 0
     (case,) = found["cases"].values()
-    assert case["ratios"] == {"pyg": "not installed", "pyg_cached": "not installed"}
-    assert case["same_loss"] is None
-    ours = case["sides"]["ours"]
+    assert set(case["ratios"].values()) == {"not installed"}
+    # With and without the first hop computed ahead, the loss is the same.
+    assert case["same_loss"] is True
+    ours, plain = case["sides"]["ours"], case["sides"]["ours_plain"]
+    assert plain["outcome"] == "measured" and plain["ahead_seconds"] is None
+    assert ours["ahead"] and ours["ahead_seconds"] > 0
+    # One hop less: no edges, and the work is what that side does.
+    assert ours["edges"] == 0 < plain["edges"] and ours["edge_waste"] == 0
+    assert ours["work"] != plain["work"]
+    table = (tmp_path / "benchmark.md").read_text()
+    assert "| quick K=1 |" in table and "not installed" in table
     assert ours["outcome"] == "measured"
-    assert [len(turn) for turn in ours["turns"]] == [found["epochs_a_turn"]] * 2
+    assert [len(turn) for turn in ours["turns"]] == [1, found["epochs_a_turn"]]
     seconds = ours["seconds"]
     assert 0 < seconds["least"] <= seconds["median"] <= seconds["most"]
     assert ours["peak_gb"] > 0 and ours["extraction"]["edges_per_s"] > 0
-    assert case["limit"]["share"] > 0
+    assert min(near["share"] for near in case["limit"].values()) > 0
     # An epoch of resident batches is one program, and the rest is small change.
     assert ours["resident"] and 1 <= ours["compilations"] <= 6
 
@@ -39,7 +47,7 @@ def test_a_quick_run_without_the_peer(tmp_path, capsys):
 @pytest.mark.skipif(benchmark._find_peer(None) is None, reason="no PyG here")
 def test_the_peer_computes_the_same(tmp_path):
     assert benchmark.main(["--quick", "--workdir", str(tmp_path)]) == 0
-    found = json.loads((tmp_path / "benchmark" / "benchmark.json").read_text())
+    found = json.loads((tmp_path / "benchmark.json").read_text())
     (case,) = found["cases"].values()
     assert case["same_loss"] is True
     assert case["ratios"]["pyg"]["median"] > 0
@@ -89,6 +97,28 @@ def test_work_of_one_hop_by_hand():
     assert found["gflop"] * 1e9 == pytest.approx(flops)
     moved = 8 * 5 * 3 + 4 * (6 * 3 + 2 * 3)
     assert found["gb"] * 1e9 == pytest.approx(moved)
+
+
+def test_work_of_a_hop_known_ahead_by_hand():
+    # The same batch without its hop: two products for 2 nodes, and no sums.
+    found = limits.work(np.array([[2, 0]]), 1, 3, 4, 7, ahead=True)
+    flops = 2 * 2 * (2 * 3 * 4 + 2 * 3 * 4) + 2 * 3 * 2 * 4 * 7
+    assert found["gflop"] * 1e9 == pytest.approx(flops)
+    assert found["gb"] * 1e9 == pytest.approx(8 * 2 * 3 + 8 * 2 * 3)
+    # A second hop is counted as it is without.
+    plain = limits.work(np.array([[2, 5, 9, 6, 20, 0]]), 2, 3, 4, 7)
+    known = limits.work(np.array([[2, 5, 6, 0]]), 2, 3, 4, 7, ahead=True)
+    sums = 2 * 20 * 3  # In the cheaper order, after which the products are the same.
+    assert (plain["gflop"] - known["gflop"]) * 1e9 == pytest.approx(sums)
+
+
+def test_too_much_padding_is_said():
+    def side(nodes, edges):
+        return {"node_waste": nodes, "edge_waste": edges}
+
+    assert benchmark_report.waste({"ours": side(0.2, 0.1), "pyg": {}}).endswith("yes")
+    assert benchmark_report.waste({"ours": side(0.2, 0.3)}).endswith("NO")
+    assert benchmark_report.waste({"pyg": {}}) == "-"
 
 
 def test_a_worker_that_fails_says_why(tmp_path):

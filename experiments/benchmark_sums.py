@@ -1,0 +1,94 @@
+"""Medians, spread and ratios of what the benchmark's sides took."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# {ratio: (whose seconds, over whose)}; a side that was not run has none.
+RATIOS = {
+    "pyg": ("pyg", "ours"),
+    "pyg_cached": ("pyg_cached", "ours"),
+    "pyg_plain": ("pyg", "ours_plain"),
+    "pyg_cached_plain": ("pyg_cached", "ours_plain"),
+}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {
+        "median": statistics.median(values),
+        "least": min(values),
+        "most": max(values),
+    }
+
+
+def summarise(side: dict[str, Any]) -> None:
+    """Medians and spread of a side's turns, in place."""
+    cut = side.pop("extractions", [])
+    if side["outcome"] != "measured":
+        return
+    every = [seconds for turn in side["turns"] for seconds in turn]
+    side["seconds"] = spread(every)
+    side["cpu_seconds"] = spread(side["cpu_turns"])
+    if cut:
+        side["extraction"] = {
+            "seconds": spread([one["seconds"] for one in cut]),
+            **{
+                f"{what}_per_s": statistics.median(
+                    one[what] / one["seconds"] for one in cut
+                )
+                for what in ("nodes", "edges")
+            },
+        }
+
+
+def ratios(sides: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The peer's seconds over ours, of neighbouring turns; or why there is none."""
+    return {
+        name: _ratio(sides[own], sides[peer]) for name, (peer, own) in RATIOS.items()
+    }
+
+
+def _ratio(ours: dict[str, Any], peer: dict[str, Any]) -> dict[str, float] | str:
+    for side in (ours, peer):
+        if side["outcome"] != "measured":
+            return side["outcome"]
+    ratio = spread(
+        [
+            statistics.median(theirs) / statistics.median(own)
+            for own, theirs in zip(ours["turns"], peer["turns"], strict=True)
+        ]
+    )
+    # On a busy machine threads that wait for each other are hit hardest; the best
+    # epoch of each side, and the cores' own time, say more there than medians.
+    best = peer["seconds"]["least"] / ours["seconds"]["least"]
+    cpu = peer["cpu_seconds"]["median"] / ours["cpu_seconds"]["median"]
+    return ratio | {"of_least": best, "of_cpu": cpu}
+
+
+def extraction_ratio(sides: Mapping[str, dict[str, Any]]) -> float | None:
+    """Edges a second here over NeighborLoader's."""
+    ours, peer = sides["ours"], sides["pyg"]
+    if "extraction" not in ours or "extraction" not in peer:
+        return None
+    return ours["extraction"]["edges_per_s"] / peer["extraction"]["edges_per_s"]
+
+
+def machine_limit(measured: Mapping[str, Any]) -> dict[str, float] | None:
+    """What the machine can do: the best of all cases; None if none came so far."""
+    ours = [entry["sides"]["ours"] for entry in measured.values()]
+    found = [side["machine"] for side in ours if "machine" in side]
+    if not found:
+        return None
+    return {name: max(one[name] for one in found) for name in found[0]}
+
+
+def share_of_limit(
+    side: dict[str, Any], limit: dict[str, float] | None
+) -> dict[str, float] | None:
+    """How near an epoch of ours is to the machine's limit, by its counted work."""
+    if limit is None or side["outcome"] != "measured":
+        return None
+    work = side["work"]
+    seconds = work["gflop"] / limit["gflops"] + work["gb"] / limit["gb_per_s"]
+    return {"seconds": seconds, "share": seconds / side["seconds"]["median"]}
