@@ -29,6 +29,7 @@ from experiments import (
     drawing,
     folders,
     paper,
+    whole_runs,
 )
 from experiments.benchmark_cases import CASES, QUICK, Case
 from experiments.turns import Worker, WorkerError
@@ -74,6 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             benchmark_report.print_row(case.name, measured[case.name])
             data["machine_limit"] = limit
             _write(out, data)
+        if options.whole_runs or options.all:
+            whole = data["whole_runs"] = {}
+            for run in [whole_runs.QUICK] if options.quick else whole_runs.RUNS:
+                whole[run.name] = whole_runs.measure(
+                    run, peer, options.threads, options.timeout, folder
+                )
+                _write(out, data)
+            benchmark_report.print_whole(whole)
     if limit is not None:
         print(
             f"The machine, {options.threads} threads: {limit['gflops']:.0f} GFLOP/s, "
@@ -98,7 +107,14 @@ def _write(out: pathlib.Path, data: dict[str, Any]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.parser(__doc__, _MODULE)
     parser.add_argument(
-        "--all", action="store_true", help="K = 3, fan-outs and human-go2022 too"
+        "--all",
+        action="store_true",
+        help="K = 3, fan-outs, human-go2022 and whole runs too",
+    )
+    parser.add_argument(
+        "--whole-runs",
+        action="store_true",
+        help="also time whole runs of I-NIP-MEAN, to the test score",
     )
     parser.add_argument("--cases", help='comma-separated, such as "cora K=2"')
     parser.add_argument(

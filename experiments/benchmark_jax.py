@@ -18,9 +18,10 @@ import scipy.sparse as sp
 
 from experiments import limits, paper, turns
 from hopf_jax import Config, Graph
-from hopf_jax.ahead import first_neighbours, known_ahead
+from hopf_jax.ahead import FirstHop, known_ahead
 from hopf_jax.batching import Neighborhoods
 from hopf_jax.feeding import Feed, FeedSettings
+from hopf_jax.inference import WholeGraph
 from hopf_jax.models import MODELS
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.training import (
@@ -45,6 +46,8 @@ def store(graph: Graph, folder: pathlib.Path) -> None:
         "indices": graph.indices,
         "labels": graph.labels,
         "roots": np.flatnonzero(graph.train),
+        "validation": np.flatnonzero(graph.validation),
+        "test": np.flatnonzero(graph.test),
         "omega": label_weights(graph.labels[graph.train]),
     }
     if sp.issparse(graph.features):
@@ -59,7 +62,7 @@ def store(graph: Graph, folder: pathlib.Path) -> None:
 
 
 def read(folder: pathlib.Path, multilabel: bool) -> tuple[Graph, np.ndarray]:
-    """The stored graph, and the weights of its labels."""
+    """The stored graph, and the weights of its training labels."""
     stored = np.load(folder / "graph.npz")
     if "features" in stored:
         features = stored["features"]
@@ -67,19 +70,20 @@ def read(folder: pathlib.Path, multilabel: bool) -> tuple[Graph, np.ndarray]:
         parts = (stored[f"features_{name}"] for name in ("data", "indices", "indptr"))
         features = sp.csr_array(tuple(parts), shape=tuple(stored["features_shape"]))
     # Not through a constructor that checks: its copies would count as peak memory.
-    roots = np.zeros(len(stored["labels"]), bool)
-    roots[stored["roots"]] = True
-    none = np.zeros_like(roots)
+    masks = {}
+    for name in ("roots", "validation", "test"):
+        masks[name] = np.zeros(len(stored["labels"]), bool)
+        masks[name][stored[name]] = True
     graph = Graph(
         indptr=stored["indptr"],
         indices=stored["indices"],
         weights=None,
         features=features,
         labels=stored["labels"],
-        known=roots,
-        train=roots,
-        validation=none,
-        test=none,
+        known=masks["roots"] | masks["validation"] | masks["test"],
+        train=masks["roots"],
+        validation=masks["validation"],
+        test=masks["test"],
         multilabel=multilabel,
     )
     return graph, stored["omega"]
@@ -127,7 +131,8 @@ class Own:
         ahead_seconds = None
         if ahead:
             begun = time.perf_counter()
-            found = jax.device_put(first_neighbours(graph, row, config, None))
+            first = FirstHop(graph, row, WholeGraph(graph, config.chunk_edges))
+            found = jax.device_put(first.neighbours(None))
             self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
             ahead_seconds = time.perf_counter() - begun
         self.state = State(params, self.objective.optimizer.init(params))

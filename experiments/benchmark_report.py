@@ -94,8 +94,8 @@ def markdown(data: Mapping[str, Any]) -> str:
     lines = [
         "# A training epoch, here and in PyTorch Geometric",
         "",
-        f"`{data['command']}`, commit {data['commit']}, {data['threads']} threads, load "
-        f"before the run {data['load_before']:.1f}.",
+        f"`{data['command']}`, commit {data['commit']}, {data['threads']} threads, "
+        f"load before the run {data['load_before']:.1f}.",
         "",
         *_table(list(_HEAD), [cells(*case) for case in data["cases"].items()]),
         "",

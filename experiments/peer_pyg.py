@@ -56,6 +56,7 @@ class Batch(NamedTuple):
     x: Any  # [N, F], dense or torch_sparse's
     labels: torch.Tensor
     layers: tuple[Edges, ...]  # the first hop's first
+    ids: torch.Tensor  # [N], its nodes' in the graph
 
 
 def mean_by_scatter(edges: Edges, h: torch.Tensor) -> torch.Tensor:
@@ -103,21 +104,13 @@ class Peer:
         self.features = _features(stored, kinds)
         labels = torch.from_numpy(stored["labels"].astype(np.float32))
         edge_index = torch.stack([indices.long(), receivers])
-        data = Data(y=labels, edge_index=edge_index, num_nodes=len(labels))
+        self.data = Data(y=labels, edge_index=edge_index, num_nodes=len(labels))
         self.omega = torch.from_numpy(stored["omega"])
-        self.weights = {
-            name: torch.nn.Parameter(torch.from_numpy(value))
-            for name, value in np.load(files / "weights.npz").items()
-        }
-        self.optimizer = torch.optim.Adam(
-            self.weights.values(),
-            lr=case["learning_rate"],
-            weight_decay=case["l2"],
-            fused=True,
-        )
+        self.weights = self._first_weights(files)
+        self.optimizer = self._adam()
         hops = case["num_hops"]
         self.loader = NeighborLoader(
-            data,
+            self.data,
             num_neighbors=case["fanouts"] or [-1] * hops,
             input_nodes=torch.from_numpy(stored["roots"]),
             batch_size=case["batch_size"],
@@ -126,6 +119,20 @@ class Peer:
         self.stored: list[Batch] | None = None
         first = next(iter(self.loader)).edge_index[1]
         assert bool((first.diff() >= 0).all()), "edges are not sorted by receiver"
+
+    def _first_weights(self, files: pathlib.Path) -> dict[str, torch.nn.Parameter]:
+        return {
+            name: torch.nn.Parameter(torch.from_numpy(value))
+            for name, value in np.load(files / "weights.npz").items()
+        }
+
+    def _adam(self) -> torch.optim.Adam:
+        return torch.optim.Adam(
+            self.weights.values(),
+            lr=self.case["learning_rate"],
+            weight_decay=self.case["l2"],
+            fused=True,
+        )
 
     def prepare(
         self, folder: str, case: dict[str, Any], cached: bool, way: list[Any]
@@ -177,8 +184,8 @@ class Peer:
             return self._loaded()
         return (self.stored[i] for i in torch.randperm(len(self.stored)).tolist())
 
-    def _loaded(self) -> Iterable[Batch]:
-        for data in self.loader:
+    def _loaded(self, loader: Any = None) -> Iterable[Batch]:
+        for data in self.loader if loader is None else loader:
             x = _rows(self.features[self.kind], data.n_id)
             yield _trimmed(data, x, self.case["num_hops"])
 
@@ -202,9 +209,12 @@ class Peer:
         return {"way": list(best), "tried": tried}
 
     def _step(self, batch: Batch) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
         logits = self._logits(batch, self.case["dropout"])
-        self._losses(logits, batch.labels).mean().backward()
+        self._update(self._losses(logits, batch.labels).mean())
+
+    def _update(self, loss: torch.Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
         torch.nn.utils.clip_grad_value_(self.weights.values(), self.case["clip"])
         self.optimizer.step()
 
@@ -212,7 +222,7 @@ class Peer:
         def drop(h: Any) -> Any:
             if not rate:
                 return h
-            if not _sparse(h):
+            if not is_sparse(h):
                 return torch.nn.functional.dropout(h, rate)
             values = torch.nn.functional.dropout(h.storage.value(), rate)
             return h.set_value(values, layout="coo")
@@ -222,19 +232,23 @@ class Peer:
         for k, edges in enumerate(batch.layers, 1):
             count = edges.num_receivers
             if k == 1:
-                own = _product(x, w["w_1_phi"], count)
+                own = product(x, w["w_1_phi"], count)
                 h0 = torch.relu(own)
-                h = torch.relu(own + self._neighbours(edges, x, w["w_1_psi"]))
+                h = torch.relu(own + self._neighbours(edges, x, w["w_1_psi"], batch))
                 continue
             own = drop(h0[:count]) @ w[f"w_{k}_phi"]
-            read = self._neighbours(edges, drop(h), w[f"w_{k}_psi"])
+            read = self._neighbours(edges, drop(h), w[f"w_{k}_psi"], batch)
             h = torch.relu(own + read + h[:count])
         return drop(h) @ w["w_output"]
 
-    def _neighbours(self, edges: Edges, h: Any, w: torch.Tensor) -> torch.Tensor:
+    def _neighbours(
+        self, edges: Edges, h: Any, w: torch.Tensor, batch: Batch
+    ) -> torch.Tensor:
+        """mean(h) W, in the chosen order of mean and product."""
+        del batch
         mean = MEANS[self.mean]
-        if self.multiply_first or _sparse(h):
-            return mean(edges, _product(h, w))
+        if self.multiply_first or is_sparse(h):
+            return mean(edges, product(h, w))
         return mean(edges, h) @ w
 
     def _losses(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -256,9 +270,9 @@ class Peer:
         return total / count
 
 
-def _product(x: Any, w: torch.Tensor, count: int | None = None) -> torch.Tensor:
+def product(x: Any, w: torch.Tensor, count: int | None = None) -> torch.Tensor:
     """The first rows of x w, all if no count is given."""
-    if not _sparse(x):
+    if not is_sparse(x):
         return x[:count] @ w
     return torch_sparse.matmul(x, w)[:count]
 
@@ -266,11 +280,12 @@ def _product(x: Any, w: torch.Tensor, count: int | None = None) -> torch.Tensor:
 def _rows(x: Any, ids: torch.Tensor) -> Any:
     """Some rows; dense or sparse."""
     return (
-        torch_sparse.index_select(x, 0, ids) if _sparse(x) else x.index_select(0, ids)
+        torch_sparse.index_select(x, 0, ids) if is_sparse(x) else x.index_select(0, ids)
     )
 
 
-def _sparse(x: Any) -> bool:
+def is_sparse(x: Any) -> bool:
+    """Whether x is torch_sparse's."""
     return not isinstance(x, torch.Tensor)
 
 
@@ -304,23 +319,30 @@ def _trimmed(data: Any, x: Any, num_hops: int) -> Batch:
         stop = int(torch.searchsorted(receivers, within))
         to, of = receivers[:stop], senders[:stop]
         reached = max(within, int(of.max()) + 1 if stop else 0)
-        counts = torch.bincount(to, minlength=within)
-        indptr = torch.zeros(within + 1, dtype=torch.long)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        matrix = None
-        if torch_sparse is not None:
-            matrix = torch_sparse.SparseTensor(
-                rowptr=indptr,
-                col=of,
-                sparse_sizes=(within, reached),
-                is_sorted=True,
-                trust_data=True,
-            )
-        least = counts.clamp(min=1).float().unsqueeze(1)
-        layers.append(Edges(of, to, indptr, least, matrix, within))
+        layers.append(layer(of, to, within, reached))
         within = reached
     # The first hop reads all; the last one only what is around the roots.
-    return Batch(x, data.y[: data.batch_size], tuple(reversed(layers)))
+    return Batch(x, data.y[: data.batch_size], tuple(reversed(layers)), data.n_id)
+
+
+def layer(
+    senders: torch.Tensor, receivers: torch.Tensor, num_receivers: int, reached: int
+) -> Edges:
+    """Edges sorted by receiver, from the first `reached` nodes."""
+    counts = torch.bincount(receivers, minlength=num_receivers)
+    indptr = torch.zeros(num_receivers + 1, dtype=torch.long)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    matrix = None
+    if torch_sparse is not None:
+        matrix = torch_sparse.SparseTensor(
+            rowptr=indptr,
+            col=senders,
+            sparse_sizes=(num_receivers, reached),
+            is_sorted=True,
+            trust_data=True,
+        )
+    least = counts.clamp(min=1).float().unsqueeze(1)
+    return Edges(senders, receivers, indptr, least, matrix, num_receivers)
 
 
 def main() -> int:

@@ -6,27 +6,17 @@ an epoch of each of the K / C iterations, summed. The graph is the paper's: 100k
 500k edges, all at random.
 
 Every point is a process of its own, so that its peak memory is its own; beyond the
-memory cap it is ended and shown as out of memory. Writes scaling.png and scaling.json
-to WORKDIR/scaling.
+memory cap it is ended and shown as out of memory. After that comes how I-NIP-MEAN grows
+with iterations, hops and nodes (`experiments.growth`). Writes scaling.png and
+scaling.json, growth.png, growth.json and growth.md to WORKDIR/scaling.
 """
 
 import argparse
-import json
-import os
-import pathlib
-import resource
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-import hopf_jax
-from experiments import arguments, drawing, folders, paper
-from hopf_jax.datasets import make_random
+from experiments import arguments, drawing, folders, growth, paper, points
 
 _MODULE = "experiments.scaling"
 _CURVES = {  # {label: (model, differentiable hops; None is all)}
@@ -34,27 +24,35 @@ _CURVES = {  # {label: (model, differentiable hops; None is all)}
     "I-NIP-MEAN, C = 1": ("i-nip-mean", 1),
     "I-NIP-MEAN, C = 2": ("i-nip-mean", 2),
 }
-_POLL_SECONDS = 0.1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(argv)
-    if options.point is not None:
-        print(json.dumps(measure(**json.loads(options.point))))
-        return 0
-    points: dict[str, Any] = {}
+    folder = options.workdir / "scaling"
+    provenance = folders.provenance([_MODULE, *argv])
+    if options.part != "growth":
+        _curves(options, folder, provenance)
+    if options.part != "curves":
+        limits = options.timeout, options.quick
+        return growth.report(folder, provenance, *limits)
+    return 0
+
+
+def _curves(
+    options: argparse.Namespace, folder: Any, provenance: dict[str, Any]
+) -> None:
+    curves: dict[str, Any] = {}
     for label, (model, differentiable) in _CURVES.items():
-        points[label] = {}
+        curves[label] = {}
         spent = ""  # More hops never need less.
         for hops in range(1, options.hops + 1):
             if differentiable is not None and hops % differentiable:
                 continue
             point: dict[str, Any] = {"outcome": spent}
             if not spent:
-                point = _in_a_process(
-                    options,
+                point = points.in_a_process(
                     {
                         "model": model,
                         "hops": differentiable or hops,
@@ -63,25 +61,24 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "num_edges": options.edges,
                         "epochs": options.epochs,
                     },
+                    options.memory,
+                    options.timeout,
                 )
             if point["outcome"] != "measured" and differentiable is None:
                 spent = point["outcome"]
-            points[label][str(hops)] = point
+            curves[label][str(hops)] = point
             print(f"{label:<20} {hops} hops  {_said(point)}", flush=True)
-    folder = options.workdir / "scaling"
     data = {
-        "curves": points,
+        "curves": curves,
         "graph": {"nodes": options.nodes, "edges": options.edges},
         "memory_cap_gb": options.memory,
         "timeout_seconds": options.timeout,
         "epochs": options.epochs,
         "paper": dict(paper.SCALING),
     }
-    provenance = folders.provenance([_MODULE, *argv])
     folders.write_json(folder / "scaling.json", data | provenance)
-    drawing.save(_draw(points, options.memory), folder / "scaling.png")
+    drawing.save(_draw(curves, options.memory), folder / "scaling.png")
     print(f"Written: {folder}/scaling.json, scaling.png")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,115 +107,15 @@ def _parser() -> argparse.ArgumentParser:
         help="of a point, seconds (default: 900)",
     )
     parser.add_argument(
-        "--point", help=argparse.SUPPRESS
-    )  # One point, in this process.
+        "--part",
+        choices=("all", "curves", "growth"),
+        default="all",
+        help="the figure's curves, the growth of I-NIP-MEAN, or all (default)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="growth on small graphs: no figure"
+    )
     return parser
-
-
-def measure(
-    model: str, hops: int, iterations: int, num_nodes: int, num_edges: int, epochs: int
-) -> dict[str, Any]:
-    """One point, measured in this process, whose peak memory is the point's."""
-    sizes = paper.SCALING
-    graph = make_random(
-        num_nodes, num_edges, sizes["num_features"], sizes["num_labels"]
-    )
-    before = _peak_gb()
-    config = hopf_jax.Config(
-        num_hops=hops,
-        hidden_size=sizes["hidden"],
-        batch_size=sizes["batch_size"],
-        num_iterations=iterations,
-        dropout=0.0,
-        max_epochs=epochs + 1,
-        min_epochs=epochs + 1,
-    )
-    result = hopf_jax.fit(graph, model, config, progress=False)
-    by_iteration = []
-    for t in range(1, len(result.iterations) + 1):
-        seconds = [r["seconds"] for r in result.history if r["iteration"] == t]
-        by_iteration.append(float(np.median(seconds[1:])))  # The first compiles.
-    return {
-        "outcome": "measured",
-        "seconds": round(sum(by_iteration), 4),
-        "epoch_seconds": round(float(np.median(by_iteration)), 4),
-        "inference_seconds": _inference_seconds(result),
-        "iterations": len(result.iterations),
-        "differentiable_hops": hops,
-        "peak_gb": round(_peak_gb(), 3),
-        "graph_gb": round(before, 3),
-        "roots": int(graph.train.sum()),
-    }
-
-
-def _inference_seconds(result: hopf_jax.Result) -> float | None:
-    """Of one pass over the graph; None if the only one compiled."""
-    if len(result.iterations) == 1:
-        return None
-    last = result.iterations[-1]
-    learned = [
-        r["seconds"] for r in result.history if r["iteration"] == last["iteration"]
-    ]
-    return round(last["seconds"] - sum(learned), 4)
-
-
-def _peak_gb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-
-
-def _in_a_process(options: Any, point: dict[str, Any]) -> dict[str, Any]:
-    """`measure` in a new process, ended at the memory cap or the time limit."""
-    command = [sys.executable, "-m", _MODULE, "--point", json.dumps(point)]
-    begun = time.monotonic()
-    with (
-        tempfile.TemporaryFile("w+") as out,
-        tempfile.TemporaryFile("w+") as problems,
-        subprocess.Popen(
-            command, stdout=out, stderr=problems, cwd=folders.ROOT, text=True
-        ) as process,
-    ):
-        outcome, most = "", 0.0
-        try:
-            while process.poll() is None:
-                most = max(most, resident_gb(process.pid))
-                if most > options.memory:
-                    outcome = "out of memory"
-                elif time.monotonic() - begun > options.timeout:
-                    outcome = "timed out"
-                if outcome:
-                    process.kill()
-                    break
-                time.sleep(_POLL_SECONDS)
-        except BaseException:
-            process.kill()
-            raise
-        status = process.wait()
-        out.seek(0)
-        problems.seek(0)
-        if not outcome and status == 0:
-            measured = json.loads(out.read())
-            if measured["peak_gb"] <= options.memory:
-                return measured
-            outcome, most = "out of memory", measured["peak_gb"]
-        if not outcome:
-            said = problems.read().strip()
-            # The kernel's own killer, or an allocation that failed.
-            short = (
-                status == -9 or "RESOURCE_EXHAUSTED" in said or "MemoryError" in said
-            )
-            outcome = "out of memory" if short else "failed"
-            if not short:
-                folders.say(said[-2000:])
-        return {"outcome": outcome, "peak_gb": round(most, 3)}
-
-
-def resident_gb(process_id: int) -> float:
-    """Memory that a process holds now; 0 where the system does not tell."""
-    try:
-        pages = int(pathlib.Path(f"/proc/{process_id}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**3
 
 
 def _said(point: dict[str, Any]) -> str:

@@ -30,27 +30,42 @@ def known_ahead(graph: Graph, row: Row, config: Config) -> bool:
     return dense and fits and config.dropout == 0 and config.fanouts is None
 
 
-def first_neighbours(
-    graph: Graph, row: Row, config: Config, summary: np.ndarray | None
-) -> np.ndarray:
+class FirstHop:
     """F(A) Psi of the first hop, [all nodes, *], chunk by chunk.
+
+    The features' part is the same in all iterations, and computed once.
 
     Args:
       graph: with dense features, which h_0 and h are at a first hop.
       row: the model; F(A) and Psi are its.
-      config: for `chunk_edges`.
-      summary: label summaries [all nodes, *], or None where the row reads none.
+      whole: the graph in chunks, all of it.
     """
-    signals = {"h0": graph.features, "h": graph.features, "y": summary}
-    psi = np.concatenate([np.asarray(signals[name]) for name in row.psi], axis=1)
-    out = np.empty(psi.shape, np.float32)
-    for chunk in WholeGraph(graph, config.chunk_edges).chunks():
-        read = np.zeros((chunk.size, psi.shape[1]), np.float32)
-        read[: len(chunk.nodes)] = psi[chunk.nodes]
-        rows = chunk.stop - chunk.start
-        found = jax.device_get(_aggregate(row, chunk.batch, read))
-        out[chunk.start : chunk.stop] = found[:rows]
-    return out
+
+    def __init__(self, graph: Graph, row: Row, whole: WholeGraph):
+        self._row, self._whole = row, whole
+        read = self._aggregated(np.asarray(graph.features))
+        # Label summaries change, and what is read of them is a block of its own.
+        self._blocks = [None if name == "y" else read for name in row.psi]
+
+    def neighbours(self, summary: np.ndarray | None) -> np.ndarray:
+        """With these label summaries [all nodes, *]; None where the row reads none."""
+        blocks = [
+            self._aggregated(np.asarray(summary)) if block is None else block
+            for block in self._blocks
+        ]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+
+    def _aggregated(self, x: np.ndarray) -> np.ndarray:
+        out = np.empty(x.shape, np.float32)
+        for chunk in self._whole.chunks():
+            read = x
+            if not self._whole.single:
+                read = np.zeros((chunk.size, x.shape[1]), np.float32)
+                read[: len(chunk.nodes)] = x[chunk.nodes]
+            rows = chunk.stop - chunk.start
+            found = jax.device_get(_aggregate(self._row, chunk.batch, read))
+            out[chunk.start : chunk.stop] = found[:rows]
+        return out
 
 
 @functools.partial(jax.jit, static_argnames=("row",))

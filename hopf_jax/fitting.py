@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
-from hopf_jax.ahead import first_neighbours, known_ahead
+from hopf_jax.ahead import FirstHop, known_ahead
 from hopf_jax.checkpoints import Standing, kept
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
@@ -84,6 +84,10 @@ def fit(
     spread = spread_over(devices, config.batches_per_step)
     feeds = _feeds(graph, row, config, seed, spread)
     whole = _whole(graph, row, config)
+    first: FirstHop | None = None
+    if known_ahead(graph, row, config):
+        every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
+        first = FirstHop(graph, row, every)
     key = jax.random.key(seed)
     resident = feeds[0].features == "resident"
     features = jax.device_put(graph.features) if resident else None
@@ -117,9 +121,10 @@ def fit(
                 keep(last._replace(num_epochs=len(history), progress=progress))
 
             inputs = Inputs(features, standing.summary, omega)
-            if known_ahead(graph, row, config):
-                read = first_neighbours(graph, row, config, standing.summary)
-                inputs = inputs._replace(neighbours=jax.device_put(read))
+            if first is not None:
+                read = first.neighbours(standing.summary)
+                inputs = inputs._replace(neighbours=read)
+                del read
             params = learn(
                 *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
                 progress=standing.progress,
@@ -150,6 +155,9 @@ def fit(
                 new = next_summary(graph, config, t, last, predicted, hidden)
                 finished |= float(np.abs(new - last).mean()) < config.tolerance
                 standing = standing._replace(summary=new, finished=finished)
+                del new
+            # An iteration holds no more than the first.
+            del inputs, logits, hidden, predicted, last, right
             keep(standing)
     return Result(
         row=row,

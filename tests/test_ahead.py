@@ -8,8 +8,9 @@ import pytest
 
 from hopf_jax import MODELS, Config, Row, fit
 from hopf_jax.aggregators import mean, symmetric
-from hopf_jax.ahead import first_neighbours, known_ahead
+from hopf_jax.ahead import FirstHop, known_ahead
 from hopf_jax.fitting import _feeds, _sizes
+from hopf_jax.inference import WholeGraph
 from hopf_jax.result import make_net
 from hopf_jax.training import Inputs, node_inputs
 from tests import graphs
@@ -20,6 +21,11 @@ AHEAD = {
 } | {
     "reads-all": Row(("h0", "y"), ("h0", "h", "y"), symmetric, skip_from=1),
 }
+
+
+def first_neighbours(graph, row, config, summary):
+    whole = WholeGraph(graph, config.chunk_edges)
+    return FirstHop(graph, row, whole).neighbours(summary)
 
 
 def test_which_rows_know_their_first_hop():

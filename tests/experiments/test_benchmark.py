@@ -1,12 +1,21 @@
 """make benchmark without its peer: what it writes, and counts that no clock moves."""
 
+import dataclasses
 import json
 import sys
 
 import numpy as np
 import pytest
 
-from experiments import benchmark, benchmark_jax, benchmark_report, limits, turns
+import hopf_jax
+from experiments import (
+    benchmark,
+    benchmark_jax,
+    benchmark_report,
+    limits,
+    turns,
+    whole_runs,
+)
 from hopf_jax.datasets import make_random
 from hopf_jax.feeding import Feed, FeedSettings
 
@@ -43,16 +52,37 @@ def test_a_quick_run_without_the_peer(tmp_path, capsys):
     assert ours["resident"] and 1 <= ours["compilations"] <= 6
 
 
+def test_a_whole_run_is_timed_to_its_score(tmp_path):
+    run = dataclasses.replace(
+        whole_runs.QUICK,
+        config=dataclasses.replace(
+            whole_runs.QUICK.config, max_epochs=2, min_epochs=1, num_iterations=1
+        ),
+    )
+    found = whole_runs.measure(run, None, 1, 600.0, str(tmp_path))
+    (ours,) = found["sides"]["ours"]["runs"]
+    assert ours["seconds"] > 0 and ours["epochs"] == 2 and ours["iteration"] == 1
+    graph = run.load()
+    want = hopf_jax.fit(graph, config=run.config, seed=0, progress=False)
+    assert ours["test_micro_f1"] == want.scores["test"]["micro_f1"]
+    assert found["ratio"] is None
+    rows = benchmark_report.whole_rows({"quick": found})
+    assert [row[2] for row in rows][1] == "not installed"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(benchmark._find_peer(None) is None, reason="no PyG here")
 def test_the_peer_computes_the_same(tmp_path):
-    assert benchmark.main(["--quick", "--workdir", str(tmp_path)]) == 0
+    asked = ["--quick", "--whole-runs", "--workdir", str(tmp_path)]
+    assert benchmark.main(asked) == 0
     found = json.loads((tmp_path / "benchmark.json").read_text())
     (case,) = found["cases"].values()
     assert case["same_loss"] is True
     assert case["ratios"]["pyg"]["median"] > 0
     batches = {side["batches"] for side in case["sides"].values()}
     assert len(batches) == 1
+    both = found["whole_runs"]["quick"]["sides"]
+    assert all(side["runs"][0]["epochs"] > 0 for side in both.values())
 
 
 @pytest.mark.parametrize("hops", [1, 2])

@@ -6,10 +6,12 @@ import pytest
 from experiments import (
     cells,
     folders,
+    growth,
     inductive,
     iterations,
     neighbors,
     paper,
+    points,
     running,
     scaling,
 )
@@ -104,21 +106,25 @@ def test_iterations(pretended, tmp_path, capsys):
 
 
 def test_scaling_measures_a_point():
-    point = scaling.measure("i-nip-mean", 1, 2, 200, 400, 1)
+    point = points.measure("i-nip-mean", 1, 2, 200, 400, 1)
     assert point["outcome"] == "measured" and point["iterations"] == 2
     assert point["seconds"] == pytest.approx(2 * point["epoch_seconds"], rel=1)
     assert point["peak_gb"] >= point["graph_gb"] > 0
 
 
 def test_scaling_shows_what_did_not_fit(tmp_path, monkeypatch, capsys):
-    def pretend(options, point):
+    def pretend(point, memory, timeout):
+        assert memory == 4 and timeout == 900
         if point["hops"] > 1:
             return {"outcome": "out of memory", "peak_gb": 9.0}
         measured = {"outcome": "measured", "seconds": 0.1 * point["iterations"]}
         return measured | {"epoch_seconds": 0.1, "peak_gb": 1.0, "iterations": 1}
 
-    monkeypatch.setattr(scaling, "_in_a_process", pretend)
-    assert scaling.main(["--hops", "3", "--workdir", str(tmp_path)]) == 0
+    monkeypatch.setattr(points, "in_a_process", pretend)
+    assert (
+        scaling.main(["--hops", "3", "--part", "curves", "--workdir", str(tmp_path)])
+        == 0
+    )
     found = folders.read_json(tmp_path / "scaling" / "scaling.json")["curves"]
     outcomes = [p["outcome"] for p in found["NIP-MEAN, C = K"].values()]
     assert outcomes == ["measured", "out of memory", "out of memory"]
@@ -127,10 +133,41 @@ def test_scaling_shows_what_did_not_fit(tmp_path, monkeypatch, capsys):
     assert "out of memory" in capsys.readouterr().out
 
 
+def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
+    def pretend(point, memory, timeout):
+        iterations, nodes = point["iterations"], point["num_nodes"]
+        return {
+            "outcome": "measured",
+            "seconds": 1e-3 * iterations * nodes,
+            "epoch_seconds": 1e-3 * nodes,
+            "inference_seconds": None,
+            "peak_gb": 1 + 0.01 * iterations,
+            "iterations": iterations,
+        }
+
+    monkeypatch.setattr(points, "in_a_process", pretend)
+    arguments = ["--part", "growth", "--workdir", str(tmp_path)]
+    assert scaling.main(arguments) == 0
+    found = folders.read_json(tmp_path / "scaling" / "growth.json")
+    assert found["linear_in_iterations"] == pytest.approx(1)
+    assert found["linear_in_nodes"] == pytest.approx(1)
+    assert found["memory_growth"] == pytest.approx(1.1 / 1.01 - 1)
+    assert found["largest"]["num_nodes"] == 10**6
+    assert found["largest"]["num_edges"] == 5 * 10**6
+    assert (tmp_path / "scaling" / "growth.png").exists()
+    assert "NO" in (tmp_path / "scaling" / "growth.md").read_text()
+    assert "9% more" in capsys.readouterr().out
+
+
+def test_how_linear():
+    assert growth.r_squared([1, 2, 3], [2.0, 4.0, 6.0]) == pytest.approx(1)
+    assert growth.r_squared([1, 2, 3], [1.0, 4.0, 1.0]) == pytest.approx(0)
+
+
 @pytest.mark.slow
 def test_scaling_ends_a_process_at_the_cap(tmp_path):
     arguments = ["--hops", "1", "--nodes", "200", "--edges", "400", "--epochs", "1"]
-    arguments += ["--workdir", str(tmp_path)]
+    arguments += ["--part", "curves", "--workdir", str(tmp_path)]
     assert scaling.main([*arguments, "--memory", "0.05"]) == 0
     found = folders.read_json(tmp_path / "scaling" / "scaling.json")["curves"]
     assert found["NIP-MEAN, C = K"]["1"]["outcome"] == "out of memory"

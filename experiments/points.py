@@ -1,0 +1,132 @@
+"""A point of a scaling curve: seconds and peak memory of training, in a process.
+
+Every point is a process of its own, so that its peak memory is its own; beyond the
+memory cap, or the time limit, it is ended. `python -m experiments.points '{...}'` is
+that process.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+import hopf_jax
+from experiments import folders, paper, turns
+from hopf_jax.datasets import make_random
+
+_MODULE = "experiments.points"
+_POLL_SECONDS = 0.1
+
+
+def measure(
+    model: str, hops: int, iterations: int, num_nodes: int, num_edges: int, epochs: int
+) -> dict[str, Any]:
+    """One point, measured in this process, whose peak memory is the point's."""
+    sizes = paper.SCALING
+    graph = make_random(
+        num_nodes, num_edges, sizes["num_features"], sizes["num_labels"]
+    )
+    before = turns.peak_gb()
+    config = hopf_jax.Config(
+        num_hops=hops,
+        hidden_size=sizes["hidden"],
+        batch_size=sizes["batch_size"],
+        num_iterations=iterations,
+        dropout=0.0,
+        max_epochs=epochs + 1,
+        min_epochs=epochs + 1,
+    )
+    result = hopf_jax.fit(graph, model, config, progress=False)
+    by_iteration = []
+    for t in range(1, len(result.iterations) + 1):
+        seconds = [r["seconds"] for r in result.history if r["iteration"] == t]
+        by_iteration.append(float(np.median(seconds[1:])))  # The first compiles.
+    return {
+        "outcome": "measured",
+        "seconds": round(sum(by_iteration), 4),
+        "epoch_seconds": round(float(np.median(by_iteration)), 4),
+        "inference_seconds": _inference_seconds(result),
+        "iterations": len(result.iterations),
+        "differentiable_hops": hops,
+        "peak_gb": round(turns.peak_gb(), 3),
+        "graph_gb": round(before, 3),
+        "roots": int(graph.train.sum()),
+    }
+
+
+def _inference_seconds(result: hopf_jax.Result) -> float | None:
+    """Of one pass over the graph; None if the only one compiled."""
+    if len(result.iterations) == 1:
+        return None
+    last = result.iterations[-1]
+    learned = [
+        r["seconds"] for r in result.history if r["iteration"] == last["iteration"]
+    ]
+    return round(last["seconds"] - sum(learned), 4)
+
+
+def in_a_process(
+    point: dict[str, Any], memory: float, timeout: float
+) -> dict[str, Any]:
+    """`measure` in a new process, ended at the memory cap or the time limit."""
+    command = [sys.executable, "-m", _MODULE, json.dumps(point)]
+    begun = time.monotonic()
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as problems,
+        subprocess.Popen(
+            command, stdout=out, stderr=problems, cwd=folders.ROOT, text=True
+        ) as process,
+    ):
+        outcome, most = "", 0.0
+        try:
+            while process.poll() is None:
+                most = max(most, resident_gb(process.pid))
+                if most > memory:
+                    outcome = "out of memory"
+                elif time.monotonic() - begun > timeout:
+                    outcome = "timed out"
+                if outcome:
+                    process.kill()
+                    break
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            process.kill()
+            raise
+        status = process.wait()
+        out.seek(0)
+        problems.seek(0)
+        if not outcome and status == 0:
+            measured = json.loads(out.read())
+            if measured["peak_gb"] <= memory:
+                return measured
+            outcome, most = "out of memory", measured["peak_gb"]
+        if not outcome:
+            said = problems.read().strip()
+            # The kernel's own killer, or an allocation that failed.
+            short = (
+                status == -9 or "RESOURCE_EXHAUSTED" in said or "MemoryError" in said
+            )
+            outcome = "out of memory" if short else "failed"
+            if not short:
+                folders.say(said[-2000:])
+        return {"outcome": outcome, "peak_gb": round(most, 3)}
+
+
+def resident_gb(process_id: int) -> float:
+    """Memory that a process holds now; 0 where the system does not tell."""
+    try:
+        pages = int(pathlib.Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**3
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(**json.loads(sys.argv[1]))))
