@@ -27,8 +27,8 @@ from hopf_jax.nets import Net, Sizes
 from hopf_jax.training import (
     Inputs,
     Objective,
-    State,
     evaluate_groups,
+    first_state,
     label_weights,
     train_groups,
     zero_totals,
@@ -135,7 +135,7 @@ class Own:
             found = jax.device_put(first.neighbours(None))
             self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
             ahead_seconds = time.perf_counter() - begun
-        self.state = State(params, self.objective.optimizer.init(params))
+        self.state = first_state(self.objective, params)
         self.rate, self.epoch = np.float32(config.learning_rate), 0
         loss = None if config.fanouts else self._mean_loss()
         self.compiled.clear()
@@ -174,7 +174,7 @@ class Own:
 
     def _train(self) -> None:
         self.epoch += 1
-        key = jax.random.fold_in(self.key, self.epoch)
+        key = self.key, np.uint32(self.epoch)
         carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
         for part in self._parts(self.epoch):
             carry = train_groups(

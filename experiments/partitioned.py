@@ -108,10 +108,9 @@ def simulate(
     params: Params | None = None
     worst = 0.0
     for t in range(1, config.num_iterations + 1):
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), t))
-        params = _start(net, keys[1], params, config.warm_start)
+        key, params = _start(net, jax.random.key(seed), t, params, config.warm_start)
         inputs = Inputs(None, summary, omega)
-        params = learn(net, objective, params, feeds, inputs, config, keys[0])
+        params = learn(net, objective, params, feeds, inputs, config, key)
         logits = np.zeros((graph.num_nodes, graph.num_labels), np.float32)
         for host in hosts:
             # Of the summaries, a host has those of what it holds.

@@ -31,6 +31,7 @@ from hopf_jax.training import (
     Params,
     Progress,
     State,
+    first_state,
     label_weights,
     learn,
 )
@@ -108,8 +109,7 @@ def fit(
             t = len(standing.iterations) + 1
             before = [record for record in history if record["iteration"] == t]
             begun = time.perf_counter() - sum(record["seconds"] for record in before)
-            learn_key, init_key = jax.random.split(jax.random.fold_in(key, t))
-            params = _start(net, init_key, params, config.warm_start)
+            learn_key, params = _start(net, key, t, params, config.warm_start)
 
             def on_epoch(
                 record: dict[str, Any], progress: Progress, last: Standing = standing
@@ -244,15 +244,25 @@ def _whole(graph: Graph, row: Row, config: Config) -> WholeGraph:
 
 def _first_state(net: Net, objective: Objective) -> State:
     params = net.init(jax.random.key(0), method="declare")["params"]
-    return State(params, objective.optimizer.init(params))
+    return first_state(objective, params)
 
 
-def _start(net: Net, key: jax.Array, last: Params | None, warm_start: bool) -> Params:
-    """Fresh weights; or the last iteration's, with a fresh output layer."""
-    fresh = net.init(key, method="declare")["params"]
+@functools.partial(jax.jit, static_argnames=("net",))
+def _draw(net, key, iteration):
+    """An iteration's key and fresh weights, as one program."""
+    learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
+    return learn_key, net.init(init_key, method="declare")["params"]
+
+
+def _start(
+    net: Net, key: jax.Array, iteration: int, last: Params | None, warm_start: bool
+) -> tuple[jax.Array, Params]:
+    """The key; fresh weights, or the last iteration's with a fresh output layer."""
+    learn_key, fresh = _draw(net, key, np.uint32(iteration))
     if last is None or not warm_start:
-        return fresh
-    return last | {name: fresh[name] for name in fresh if name.endswith("_output")}
+        return learn_key, fresh
+    new = {name: fresh[name] for name in fresh if name.endswith("_output")}
+    return learn_key, last | new
 
 
 def _as_good_as_any(

@@ -205,6 +205,25 @@ def _readout(net, params, h):
     return net.apply({"params": params}, h, method="readout")
 
 
+@functools.partial(jax.jit, static_argnames=("net",))
+def _pass(net, params, batch, x, summary):
+    """`predict_logits` of a graph that is one chunk, as one program."""
+
+    def call(method, *arguments):
+        return net.apply({"params": params}, *arguments, method=method)
+
+    row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
+    graph, receivers = batch.hop_graph(0)
+    h = call("embed", x) if row.input_layer else call("readable", x)
+    h0 = h
+    for k in range(1, layers + 1):
+        h = call("hop", k, graph, Signals(h0, h, summary), receivers)
+        if k == 1 and k < layers and row.embeds and not row.input_layer:
+            h0 = call("embed", x)
+    h = to_dense(h, net.sizes.features)
+    return call("readout", h), h
+
+
 def predict_logits(
     net: Net, params: dict, whole: WholeGraph, summary: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -218,21 +237,25 @@ def predict_logits(
     """
 
     row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
+    if whole.single:
+        (chunk,) = whole.chunks()
+        x = whole.features(chunk, senders=True)
+        return jax.device_get(_pass(net, params, chunk.batch, x, summary))
 
     def rows(chunk: Chunk, array: np.ndarray | None) -> Any:
         """Of a chunk's nodes; None for an h_0 or h that is the features."""
         if array is None:
             return _readable(net, params, whole.features(chunk, senders=True))
-        return array if whole.single else _rows_of(chunk, array, whole.place)
+        return _rows_of(chunk, array, whole.place)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
-        y = summary
-        if summary is not None and not whole.single:
+        y = None
+        if summary is not None:
             y = _rows_of(chunk, summary, lambda nodes: nodes)
         return Signals(rows(chunk, h0), rows(chunk, h), y)
 
     h0: Any = None
-    if row.embeds and (layers or row.input_layer):
+    if row.embeds and (layers > 1 or row.input_layer):  # Read by later hops only.
         h0 = _collect(
             (
                 (c, _embed(net, params, whole.features(c, senders=False)))
@@ -262,7 +285,7 @@ def predict_logits(
         )
     logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
     for a, b in whole.spans():
-        part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
+        part = fill(h[a:b], round_up(b - a), 0)
         logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
     return logits, h
 

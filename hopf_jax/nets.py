@@ -16,11 +16,23 @@ from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
 
+def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
+    """Uniform with variance 2 / (fan_in + fan_out)."""
+    draw = jax.lax.optimization_barrier(jax.random.uniform(key, shape, dtype, -1))
+    return draw * jnp.sqrt(3 * jnp.asarray(2 / sum(shape), dtype))
+
+
+def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
+    """Normal with std sqrt(2 / fan_out), as in the authors' program: far larger than
+    Glorot's for a wide input, so that ReLU units do not die before they learn."""
+    # XLA would join the two factors of a draw, and round otherwise than without jit.
+    draw = jax.lax.optimization_barrier(jax.random.normal(key, shape, dtype))
+    return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
+
+
 _INITIALIZERS = {
-    "glorot": nn.initializers.glorot_uniform(),
-    # Normal with std sqrt(2 / fan_out), as in the authors' program: far larger than
-    # Glorot's for a wide input, so that ReLU units do not die before they learn.
-    "fan-out": nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
+    "glorot": _glorot,
+    "fan-out": _fan_out,
 }
 
 

@@ -181,6 +181,7 @@ def _over(
 def _train(groups, carry, inputs, key, learning_rate, *, net, objective, spread):
     loss = batch_loss if spread is None else _sum_loss
     gradient = jax.grad(loss, argnums=2, has_aux=True)
+    key = jax.random.fold_in(*key)
 
     def step(carry, total):
         state, totals = carry
@@ -275,9 +276,10 @@ def run_epoch(
     """An epoch over the training feed, then the validation feed."""
     train, validation = feeds
     zero = zero_totals(len(inputs.label_weights))
-    key, rate = jax.random.fold_in(key, epoch), np.float32(learning_rate)
+    # The epoch's own key; folded in with the program, not by one of its own.
+    key, rate = (key, np.uint32(epoch)), np.float32(learning_rate)
     if (spread := train.spread) is not None:
-        key = spread.replicate_key(key)
+        key = spread.replicate_key(key[0]), key[1]
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
         return resident_epoch(
@@ -309,6 +311,12 @@ def zero_totals(num_labels: int) -> Totals:
     return Totals(nil, nil, none, none, none)
 
 
+def first_state(objective: Objective, params: Params) -> State:
+    """Before the first step. Made on the host: a program a shape is not worth it."""
+    shapes = jax.eval_shape(objective.optimizer.init, params)
+    return State(params, jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes))
+
+
 class Progress(NamedTuple):
     """Where `learn` stands after an epoch: all that the next ones depend on."""
 
@@ -337,7 +345,7 @@ def learn(
     comes to the same weights.
     """
     if progress is None:
-        state = best = State(params, objective.optimizer.init(params))
+        state = best = first_state(objective, params)
         least = min(config.min_epochs, config.max_epochs)
         rule = Patience(config.learning_rate, config.patience, least, fresh)
         epoch = 0
