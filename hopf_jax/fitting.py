@@ -130,6 +130,7 @@ def fit(
                 progress=standing.progress,
                 fresh=t == 1 or not config.warm_start,
             )
+            del inputs  # An iteration is to hold no more than the first.
             logits, hidden = predict_together(
                 *(net, params, whole, standing.summary),
                 with_hidden=config.summary == "hidden",
@@ -156,8 +157,7 @@ def fit(
                 finished |= float(np.abs(new - last).mean()) < config.tolerance
                 standing = standing._replace(summary=new, finished=finished)
                 del new
-            # An iteration holds no more than the first.
-            del inputs, logits, hidden, predicted, last, right
+            del logits, hidden, predicted, last, right
             keep(standing)
     return Result(
         row=row,

@@ -207,10 +207,12 @@ def _readout(net, params, h):
 
 @functools.partial(jax.jit, static_argnames=("net",))
 def _pass(net, params, batch, x, summary):
-    """`predict_logits` of a graph that is one chunk, as one program."""
+    """`predict_logits` of a graph that is one chunk, as one program a pass."""
 
     def call(method, *arguments):
-        return net.apply({"params": params}, *arguments, method=method)
+        # Not fused with what comes next: rounded as by programs of their own.
+        out = net.apply({"params": params}, *arguments, method=method)
+        return jax.lax.optimization_barrier(out)
 
     row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
     graph, receivers = batch.hop_graph(0)
@@ -237,7 +239,8 @@ def predict_logits(
     """
 
     row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
-    if whole.single:
+    # Other rows pass once, and the symmetric ones would round otherwise in one program.
+    if whole.single and row.iterative:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
         return jax.device_get(_pass(net, params, chunk.batch, x, summary))
@@ -246,11 +249,11 @@ def predict_logits(
         """Of a chunk's nodes; None for an h_0 or h that is the features."""
         if array is None:
             return _readable(net, params, whole.features(chunk, senders=True))
-        return _rows_of(chunk, array, whole.place)
+        return array if whole.single else _rows_of(chunk, array, whole.place)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
-        y = None
-        if summary is not None:
+        y = summary
+        if summary is not None and not whole.single:
             y = _rows_of(chunk, summary, lambda nodes: nodes)
         return Signals(rows(chunk, h0), rows(chunk, h), y)
 
@@ -285,7 +288,7 @@ def predict_logits(
         )
     logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
     for a, b in whole.spans():
-        part = fill(h[a:b], round_up(b - a), 0)
+        part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
         logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
     return logits, h
 

@@ -16,6 +16,7 @@ from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
 
+
 def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
     """Uniform with variance 2 / (fan_in + fan_out)."""
     draw = jax.lax.optimization_barrier(jax.random.uniform(key, shape, dtype, -1))

@@ -277,17 +277,20 @@ def run_epoch(
     train, validation = feeds
     zero = zero_totals(len(inputs.label_weights))
     # The epoch's own key; folded in with the program, not by one of its own.
-    key, rate = (key, np.uint32(epoch)), np.float32(learning_rate)
+    rate = np.float32(learning_rate)
     if (spread := train.spread) is not None:
-        key = spread.replicate_key(key[0]), key[1]
+        key = spread.replicate_key(key)
+    epoch_key: Any = (key, np.uint32(epoch))
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
         return resident_epoch(
-            net, objective, state, *groups, inputs, key, rate, zero, spread
+            net, objective, state, *groups, inputs, epoch_key, rate, zero, spread
         )
     carry = (state, zero)
     for part in _parts(train, epoch):
-        carry = train_groups(net, objective, carry, part, inputs, key, rate, spread)
+        carry = train_groups(
+            net, objective, carry, part, inputs, epoch_key, rate, spread
+        )
     state, totals = carry
     seen = zero
     for part in _parts(validation, 0):

@@ -134,7 +134,7 @@ def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
         *((jax.random.key(0), np.uint32(1)), np.float32(0.01)),
     ).compile()
     analysis = program.cost_analysis()
-    # XLA counts a loop's body once: one batch; sums over edges, a library's, not at all.
+    # XLA counts a loop's body once, one batch; a library's sums over edges, never.
     found = analysis["flops"]
     counted = limits.work(feed.sizes, 2, 20, 32, 5, ahead=ahead)
     batch = 1e9 * counted["gflop"] / feed.num_batches
