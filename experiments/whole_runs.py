@@ -38,7 +38,7 @@ class Run:
 
 
 RUNS = (
-    Run("cora", lambda: load_dataset("cora", fold=1), paper.config_for("cora"), 3),
+    Run("cora", lambda: load_dataset("cora", fold=1), paper.config_for("cora"), 1),
     Run(
         "pubmed", lambda: load_dataset("pubmed", fold=1), paper.config_for("pubmed"), 1
     ),
