@@ -45,8 +45,9 @@ class Result:
       label_names: C names.
       weights: the weights of each iteration.
       iteration: the reported one (from 1): the last whose validation micro + macro F1
-        is within a standard error of the best, node by node.
-      probabilities: [N, C] of the graph that was fitted, by the reported iteration.
+        is within two standard errors of the best, node by node.
+      probabilities: [N, C] of the graph that was fitted, by the reported iteration:
+        averaged over it and those before, as `Config.average_labels` says.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
         micro_f1 and macro_f1, learning_rate, seconds.

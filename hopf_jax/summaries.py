@@ -56,6 +56,20 @@ def next_summary(
     return mixed.astype(np.float32, copy=False)
 
 
+def output(
+    graph: Graph, config: Config, predicted: np.ndarray, summary: np.ndarray | None
+) -> np.ndarray:
+    """What an iteration gives out, [N, C]: the averaged labels (Output of Algorithm 1).
+
+    They are the summary after it, but for training nodes, where that holds the truth.
+    """
+    if summary is None or config.summary != "labels":
+        return predicted
+    out = summary.copy()
+    out[graph.train] = predicted[graph.train]
+    return out
+
+
 def replay(
     net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
 ) -> np.ndarray:
@@ -67,4 +81,4 @@ def replay(
         predicted = probabilities(logits, multilabel)
         if summary is not None:
             summary = next_summary(graph, config, iteration, summary, predicted, hidden)
-    return predicted
+    return output(graph, config, predicted, summary)
