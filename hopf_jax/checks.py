@@ -1,5 +1,6 @@
 """What `Graph` accepts: every check says what is wrong, where, and what to do."""
 
+import reprlib
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,26 @@ def check_split(masks: dict[str, np.ndarray], known: np.ndarray) -> None:
                 f"take it out of {name}: unlabelled nodes need no set."
             ),
         )
+
+
+def check_whole(value: Any, name: str, least: int = 0) -> int:
+    """A whole number, `least` or more, that fits 64 bits."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not least <= value < 2**63:
+        raise ValueError(
+            f"{name} is {reprlib.repr(value)}; give a whole number, {least} or more."
+        )
+    return int(value)
+
+
+def check_number(value: Any, name: str, good: Any, says: str) -> float:
+    """A number for which `good` holds."""
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()  # A comparison with 1e100 overflows 32 bits.
+    number = isinstance(value, int | float)
+    if not number or isinstance(value, bool) or not good(value):
+        raise ValueError(f"{name} is {reprlib.repr(value)}; give a number {says}.")
+    return value
 
 
 def check_degrees(degrees: np.ndarray) -> None:

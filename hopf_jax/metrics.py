@@ -17,6 +17,8 @@ import numpy as np
 import scipy  # scipy.stats takes a second to import, and does so when it is first used
 from numpy.typing import ArrayLike
 
+from hopf_jax.checks import check_number, check_whole, to_array
+
 Table = Mapping[str, Mapping[str, float]]
 
 
@@ -37,7 +39,8 @@ class Outcome(NamedTuple):
 
 def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
     """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels]."""
-    ids = np.asarray(classes)
+    ids = to_array(classes, "classes")
+    check_whole(num_labels, "num_labels")
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(f"Want integers [N], got {ids.dtype} {list(ids.shape)}.")
     outside = np.flatnonzero((ids < 0) | (ids >= num_labels))
@@ -54,7 +57,7 @@ def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
 
 def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
     """Counts by label from two 0/1 matrices [N, C]."""
-    true, predicted = np.asarray(true), np.asarray(predicted)
+    true, predicted = to_array(true, "true"), to_array(predicted, "predicted")
     if true.ndim != 2 or true.shape != predicted.shape:
         raise ValueError(
             "Want two matrices [N, C] of one shape, got "
@@ -62,6 +65,8 @@ def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
             "make class ids a matrix with one_hot(classes, num_labels)."
         )
     for name, matrix in (("true", true), ("predicted", predicted)):
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"{name} has dtype {matrix.dtype}; it must be 0 and 1.")
         wrong = np.argwhere((matrix != 0) & (matrix != 1))
         if wrong.size:
             node, label = wrong[0]
@@ -88,9 +93,8 @@ def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, flo
     Returns:
       {"micro_f1": ..., "macro_f1": ...}, fractions in [0, 1].
     """
-    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
-    tp, fp, fn = (np.asarray(counts, np.float64) for counts in (tp, fp, fn))
-    if not tp.ndim == 1 or not tp.shape == fp.shape == fn.shape:
+    tp, fp, fn = (_counts(v, n) for n, v in (("tp", tp), ("fp", fp), ("fn", fn)))
+    if not tp.shape == fp.shape == fn.shape:
         raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
     hits, total = 2 * tp, 2 * tp + fp + fn
     by_label = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0)
@@ -119,7 +123,10 @@ def shortfall(table: Table) -> dict[str, float]:
     best = scores.max(axis=0)  # [datasets]
     if (best <= 0).any():
         raise ValueError("A shortfall needs a score above 0 on every dataset.")
-    percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
+    with np.errstate(over="ignore"):
+        percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
+    if not np.isfinite(percent).all():
+        raise ValueError("A dataset's scores lie too far apart for a ratio of them.")
     return dict(zip(models, percent.tolist(), strict=True))
 
 
@@ -184,9 +191,15 @@ def wilcoxon(
       The sum of the ranks that favour `model` (two-sided: the lesser of that and of
       the sum against it), and the p-value.
     """
-    _, scores = _matrix({model: table[model], other: table[other]})
+    models, scores = _matrix(table)
+    for name in (model, other):
+        if name not in models:
+            raise ValueError(f"The table has no model {name!r}, but {list(models)}.")
+    scores = scores[[models.index(model), models.index(other)]]
     gains = scores[0] - scores[-1]
     if relative:
+        if not scores[-1].all():
+            raise ValueError(f"{other!r} has a score of 0: no gain is relative to it.")
         gains = gains / scores[-1]
     gains = gains.round(9)  # 0.3 - 0.2 and 0.2 - 0.1 are a tie
     if not gains.any():
@@ -204,19 +217,33 @@ def critical_difference(
     range's quantile divided by sqrt(2). Two models of a table whose average ranks (ties
     averaged) differ by less are not told apart at level `alpha`.
     """
-    if num_models < 2 or num_datasets < 1:
-        raise ValueError(
-            f"Want two models and a dataset, got {num_models} and {num_datasets}."
-        )
+    if check_whole(num_models, "num_models", 2) > 1000:
+        raise ValueError(f"num_models is {num_models}; a thousand is the most.")
+    check_whole(num_datasets, "num_datasets", 1)
+    check_number(alpha, "alpha", lambda a: 1e-4 <= a < 1, "from 0.0001, below 1")
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
     scale = num_models * (num_models + 1) / (6 * num_datasets)
     return float(quantile / np.sqrt(2) * np.sqrt(scale))
 
 
+def _counts(values: ArrayLike, name: str) -> np.ndarray:
+    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
+    array = to_array(values, name)
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be counts [C], not {array.dtype} {array.shape}.")
+    array = array.astype(np.float64)
+    if not ((array >= 0) & (array < 2**63)).all():
+        raise ValueError(f"{name} holds a negative count, or one that is no number.")
+    return array
+
+
 def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
     """The models' names, and the scores as [models, datasets]."""
-    if not table:
-        raise ValueError("The table has no models.")
+    if not isinstance(table, Mapping) or not table:
+        raise ValueError("The table has no models; give {model: {dataset: score}}.")
+    for model, row in table.items():
+        if not isinstance(row, Mapping):
+            raise ValueError(f"The scores of {model!r} must be {{dataset: score}}.")
     datasets = list(next(iter(table.values())))
     if not datasets:
         raise ValueError("The table has no datasets.")
@@ -225,10 +252,10 @@ def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
         if differing:
             raise ValueError(
                 f"{model!r} differs from the first model in its datasets "
-                f"({', '.join(sorted(differing))}): leave those out of every model."
+                f"({', '.join(sorted(map(str, differing)))}): leave those out of all."
             )
         for dataset, score in row.items():
-            if not np.isfinite(score):
-                raise ValueError(f"The score of {model!r} on {dataset!r} is {score}.")
+            what = f"The score of {model!r} on {dataset!r}"
+            check_number(score, what, lambda s: abs(s) < 1e100, "below 1e100")
     scores = [[row[dataset] for dataset in datasets] for row in table.values()]
     return tuple(table), np.array(scores, np.float64)

@@ -19,7 +19,7 @@ _RULE = {"sparse", "aggregators", "models", "propagation", "noise"}
 ALLOWED = {
     "checks": set(),
     "config": set(),
-    "metrics": set(),
+    "metrics": {"checks"},
     "noise": set(),
     "sparse": set(),
     "plotting": set(),
