@@ -14,7 +14,7 @@ from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
-from hopf_jax.models import Row, find_row
+from hopf_jax.models import DEFAULT_MODEL, Row, find_row
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.result import Result, make_net, readable, score
 from hopf_jax.summaries import first_summary, next_summary, probabilities
@@ -25,7 +25,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 def fit(
     graph: Graph,
-    model: str | Row = "i-nip-mean",
+    model: str | Row = DEFAULT_MODEL,
     config: Config | None = None,
     *,
     seed: int = 0,
@@ -65,7 +65,7 @@ def fit(
     history: list[dict[str, Any]] = []
     iterations: list[dict[str, Any]] = []
     best, best_probabilities, params = 0, np.zeros(0), None
-    with _bar(progress) as bar:
+    with progress_bar(progress, desc="fit", unit=" epochs") as bar:
         for t in range(1, (config.num_iterations if row.iterative else 1) + 1):
             begun = time.perf_counter()
             learn_key, init_key = jax.random.split(jax.random.fold_in(key, t))
@@ -189,13 +189,12 @@ def _as_good_as_any(iterations: list[dict[str, Any]], num_validation: int) -> bo
     return merits[-1] >= max(merits) - error
 
 
-def _bar(progress: Any) -> tqdm:
+def progress_bar(progress: Any, **settings: Any) -> tqdm:
+    """A bar on stderr; "auto" shows it in a terminal and in a notebook."""
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
         progress = notebook or sys.stderr.isatty()
-    return tqdm(
-        disable=not progress, unit=" epochs", desc="fit", leave=True, mininterval=0.2
-    )
+    return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
 
 
 def _show(bar: tqdm, record: dict[str, Any]) -> None:

@@ -92,12 +92,7 @@ def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, flo
     tp, fp, fn = (np.asarray(counts, np.float64) for counts in (tp, fp, fn))
     if not tp.ndim == 1 or not tp.shape == fp.shape == fn.shape:
         raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
-    hits, total = 2 * tp, 2 * tp + fp + fn
-    by_label = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0)
-    return {
-        "micro_f1": float(hits.sum() / total.sum()) if total.any() else 0.0,
-        "macro_f1": float(by_label.mean()) if by_label.size else 0.0,
-    }
+    return {name: float(value) for name, value in _f1(tp, fp, fn).items()}
 
 
 def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
@@ -107,6 +102,24 @@ def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
       As `f1_from_counts`.
     """
     return f1_from_counts(*label_counts(true, predicted))
+
+
+def resampled_f1_scores(
+    true: ArrayLike, predicted: ArrayLike, times: np.ndarray
+) -> dict[str, np.ndarray]:
+    """As `f1_scores`, of B resamples of the nodes.
+
+    Args:
+      true, predicted: 0/1 matrices [N, C].
+      times: [B, N], how often each resample holds each node.
+
+    Returns:
+      {"micro_f1": [B], "macro_f1": [B]}.
+    """
+    true, predicted = np.asarray(true, bool), np.asarray(predicted, bool)
+    times = np.asarray(times, np.float64)
+    parts = (true & predicted, ~true & predicted, true & ~predicted)
+    return _f1(*(times @ part.astype(np.float64) for part in parts))
 
 
 def shortfall(table: Table) -> dict[str, float]:
@@ -211,6 +224,21 @@ def critical_difference(
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
     scale = num_models * (num_models + 1) / (6 * num_datasets)
     return float(quantile / np.sqrt(2) * np.sqrt(scale))
+
+
+def _f1(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> dict[str, np.ndarray]:
+    """Micro and macro F1 from counts [..., C]."""
+    hits, total = 2 * tp, 2 * tp + fp + fn
+    by_label = _ratio(hits, total)
+    return {
+        "micro_f1": _ratio(hits.sum(axis=-1), total.sum(axis=-1)),
+        "macro_f1": by_label.mean(axis=-1) if by_label.size else by_label.sum(axis=-1),
+    }
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """0/0 is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:

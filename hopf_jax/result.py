@@ -230,16 +230,24 @@ def score(
     graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
 ) -> dict[str, dict[str, float]]:
     """F1 scores of each set that has nodes."""
-    decided = decide(probabilities, graph.multilabel)
-    if graph.multilabel and scoring == "cardinality":
-        decided = likeliest(probabilities, graph.labels.sum(axis=1))
-    if not graph.multilabel:
-        decided = np.eye(graph.num_labels, dtype=np.uint8)[decided]
+    decided = decide_as_scored(graph, probabilities, scoring)
     return {
         name: f1_scores(graph.labels[mask], decided[mask])
         for name in SPLITS
         if (mask := getattr(graph, name)).any()
     }
+
+
+def decide_as_scored(
+    graph: Graph, probabilities: np.ndarray, scoring: str
+) -> np.ndarray:
+    """The 0/1 matrix [N, C] that `score` compares with the labels of the graph."""
+    if graph.multilabel and scoring == "cardinality":
+        return likeliest(probabilities, graph.labels.sum(axis=1))
+    decided = decide(probabilities, graph.multilabel)
+    if graph.multilabel:
+        return decided
+    return np.eye(graph.num_labels, dtype=np.uint8)[decided]
 
 
 def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
