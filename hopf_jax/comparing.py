@@ -278,7 +278,7 @@ def compare(
       config: settings of every fit; the defaults if None.
       seed: of the splits drawn, of the fits and of the resamples.
       percent: of all nodes, for training and validation together, in the splits drawn.
-        None: as many as the graph's own split has; the paper's 10 if it has none.
+        None: about as many as its own split has; the paper's 10 if it has none.
       on: the nodes to score, "validation" or "test".
       metric: "micro_f1" or "macro_f1".
       level: of the bootstrap's bounds. Above 0, below 1.

@@ -68,7 +68,7 @@ def plot_comparison(
     for place, line in enumerate(lines):
         left.plot([line.low, line.high], [place, place], color=_BLUE, linewidth=2)
         each = folds[line.model]
-        left.plot(each, [place] * len(each), "o", color="0.6", ms=4, zorder=1)
+        left.plot(each, [place] * len(each), "o", color="0.6", ms=4, zorder=2.5)
         left.plot(line.score, place, "D", color=_BLUE, ms=7, zorder=3)
     # One of each is enough for the legend.
     left.plot([], [], "D", color=_BLUE, ms=7, label="mean")
