@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
+from hopf_jax.calibration import calibrate
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
@@ -48,7 +49,7 @@ def fit(
     """
     row, config = find_row(model), config or Config()
     _check(graph, config, seed)
-    graph = readable(graph, row, config, seed)
+    given, graph = graph, readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
     objective = Objective(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
@@ -110,6 +111,8 @@ def fit(
         scores=iterations[best - 1]["scores"],
         history=history,
         iterations=iterations,
+        calibration=calibrate(graph, best_probabilities),
+        graph=given,
     )
 
 

@@ -34,11 +34,15 @@ ALLOWED = {
     "training": _NUMBERS | _RULE | {"nets", "config", "metrics"},
     "inference": _NUMBERS | _RULE | {"nets"},
     "summaries": _NUMBERS | {"nets", "inference", "config"},
+    "calibration": {"graph", "showing"},
+    "explaining": _NUMBERS
+    | {"nets", "inference", "summaries", "config", "plotting", "showing"},
     "result": _NUMBERS
-    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"}
+    | {"calibration", "explaining"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics"},
+    | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
     "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
     | {"result", "plotting", "showing"},
