@@ -1,6 +1,7 @@
 """HOPF: higher order propagation for collective classification, in JAX."""
 
 from hopf_jax.aggregators import Aggregate
+from hopf_jax.comparing import Comparison, compare
 from hopf_jax.config import Config
 from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit
@@ -13,11 +14,13 @@ __version__ = "0.1.0"
 __all__ = [
     "MODELS",
     "Aggregate",
+    "Comparison",
     "Config",
     "Gate",
     "Graph",
     "Result",
     "Row",
+    "compare",
     "fit",
     "load",
     "load_dataset",

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
+from hopf_jax.calibration import calibrate
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
-from hopf_jax.models import Row, find_row
+from hopf_jax.models import DEFAULT_MODEL, Row, find_row
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.result import Result, make_net, readable, score
 from hopf_jax.summaries import first_summary, next_summary, probabilities
@@ -25,7 +26,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 def fit(
     graph: Graph,
-    model: str | Row = "i-nip-mean",
+    model: str | Row = DEFAULT_MODEL,
     config: Config | None = None,
     *,
     seed: int = 0,
@@ -48,7 +49,7 @@ def fit(
     """
     row, config = find_row(model), config or Config()
     _check(graph, config, seed)
-    graph = readable(graph, row, config, seed)
+    given, graph = graph, readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
     objective = Objective(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
@@ -65,7 +66,7 @@ def fit(
     history: list[dict[str, Any]] = []
     iterations: list[dict[str, Any]] = []
     best, best_probabilities, params = 0, np.zeros(0), None
-    with _bar(progress) as bar:
+    with progress_bar(progress, desc="fit", unit=" epochs") as bar:
         for t in range(1, (config.num_iterations if row.iterative else 1) + 1):
             begun = time.perf_counter()
             learn_key, init_key = jax.random.split(jax.random.fold_in(key, t))
@@ -110,6 +111,8 @@ def fit(
         scores=iterations[best - 1]["scores"],
         history=history,
         iterations=iterations,
+        calibration=calibrate(graph, best_probabilities),
+        graph=given,
     )
 
 
@@ -189,13 +192,12 @@ def _as_good_as_any(iterations: list[dict[str, Any]], num_validation: int) -> bo
     return merits[-1] >= max(merits) - error
 
 
-def _bar(progress: Any) -> tqdm:
+def progress_bar(progress: Any, **settings: Any) -> tqdm:
+    """A bar on stderr; "auto" shows it in a terminal and in a notebook."""
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
         progress = notebook or sys.stderr.isatty()
-    return tqdm(
-        disable=not progress, unit=" epochs", desc="fit", leave=True, mininterval=0.2
-    )
+    return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
 
 
 def _show(bar: tqdm, record: dict[str, Any]) -> None:

@@ -96,12 +96,7 @@ def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, flo
     tp, fp, fn = (_counts(v, n) for n, v in (("tp", tp), ("fp", fp), ("fn", fn)))
     if not tp.shape == fp.shape == fn.shape:
         raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
-    hits, total = 2 * tp, 2 * tp + fp + fn
-    by_label = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0)
-    return {
-        "micro_f1": float(hits.sum() / total.sum()) if total.any() else 0.0,
-        "macro_f1": float(by_label.mean()) if by_label.size else 0.0,
-    }
+    return {name: float(value) for name, value in _f1(tp, fp, fn).items()}
 
 
 def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
@@ -111,6 +106,24 @@ def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
       As `f1_from_counts`.
     """
     return f1_from_counts(*label_counts(true, predicted))
+
+
+def resampled_f1_scores(
+    true: ArrayLike, predicted: ArrayLike, times: np.ndarray
+) -> dict[str, np.ndarray]:
+    """As `f1_scores`, of B resamples of the nodes.
+
+    Args:
+      true, predicted: 0/1 matrices [N, C].
+      times: [B, N], how often each resample holds each node.
+
+    Returns:
+      {"micro_f1": [B], "macro_f1": [B]}.
+    """
+    true, predicted = np.asarray(true, bool), np.asarray(predicted, bool)
+    times = np.asarray(times, np.float64)
+    parts = (true & predicted, ~true & predicted, true & ~predicted)
+    return _f1(*(times @ part.astype(np.float64) for part in parts))
 
 
 def shortfall(table: Table) -> dict[str, float]:
@@ -235,6 +248,21 @@ def _counts(values: ArrayLike, name: str) -> np.ndarray:
     if not ((array >= 0) & (array < 2**63)).all():
         raise ValueError(f"{name} holds a negative count, or one that is no number.")
     return array
+
+
+def _f1(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> dict[str, np.ndarray]:
+    """Micro and macro F1 from counts [..., C]."""
+    hits, total = 2 * tp, 2 * tp + fp + fn
+    by_label = _ratio(hits, total)
+    return {
+        "micro_f1": _ratio(hits.sum(axis=-1), total.sum(axis=-1)),
+        "macro_f1": by_label.mean(axis=-1) if by_label.size else by_label.sum(axis=-1),
+    }
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """0/0 is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:

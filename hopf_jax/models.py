@@ -192,6 +192,10 @@ MODELS: Mapping[str, Row] = types.MappingProxyType({
 })
 # fmt: on
 
+DEFAULT_MODEL = "i-nip-mean"
+# What to compare first: a node alone, its neighbours alone, both, and labels besides.
+FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
+
 
 def find_row(model: str | Row) -> Row:
     """The row of that name, or the row itself."""

@@ -163,10 +163,20 @@ class Net(nn.Module):
           summary: label summaries of its nodes, [N, C]; no gradient flows into them.
           words: random words [2] of a training step; None predicts.
         """
-        row, sizes = self.row, self.sizes
-        layers = row.num_layers(sizes.num_hops)
         if summary is not None:
             summary = jax.lax.stop_gradient(summary)
+        return self.logits(batch, x, summary, words)
+
+    def logits(
+        self,
+        batch: Batch,
+        x: Matrix,
+        summary: jax.Array | None,
+        words: jax.Array | None = None,
+    ) -> jax.Array:
+        """As calling the net, and the gradient flows into the summaries too."""
+        row, sizes = self.row, self.sizes
+        layers = row.num_layers(sizes.num_hops)
         h0 = h = self.embed(x, words) if row.input_layer else self.readable(x)
         for k in range(1, layers + 1):
             # Layer k is wanted within K - k hops of the roots, if anyone reads on.

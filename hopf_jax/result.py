@@ -15,14 +15,17 @@ import numpy as np
 
 from hopf_jax import checks
 from hopf_jax.batching import shuffle_neighbors, thin
+from hopf_jax.calibration import Calibration, Confidence, soften
 from hopf_jax.config import Config
+from hopf_jax.explaining import Explanation, explain
 from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.metrics import f1_scores
 from hopf_jax.models import Row, find_row, row_from_json, row_to_json
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.summaries import replay
 
-_FORMAT = 1
+_FORMAT = 2
+_OLDER = (1,)  # Without a calibration.
 # What numpy, zipfile and json raise on a file that is another's, cut short or damaged.
 _UNREADABLE = (
     *(ValueError, KeyError, IndexError, TypeError, EOFError, OSError),
@@ -50,6 +53,8 @@ class Result:
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
         micro_f1 and macro_f1, learning_rate, seconds.
       iterations: a record an iteration: its scores, epochs and seconds.
+      calibration: what `confidence` applies; None in a file of an older version.
+      graph: the graph that was fitted; not saved, so None after `load`.
     """
 
     row: Row
@@ -64,6 +69,8 @@ class Result:
     scores: dict[str, dict[str, float]]
     history: list[dict[str, float]]
     iterations: list[dict[str, Any]]
+    calibration: Calibration | None = None
+    graph: Graph | None = None
 
     def __repr__(self) -> str:
         sets = ", ".join(
@@ -96,7 +103,67 @@ class Result:
         """Class ids [n], or a 0/1 matrix [n, C] of labels, as `predict_proba` takes."""
         return decide(self.predict_proba(nodes), self.multilabel)
 
+    def confidence(self, nodes: Any = None) -> Confidence:
+        """Probabilities calibrated on the validation nodes, as `predict_proba` takes.
+
+        Returns:
+          A `Confidence`: `probabilities`, `values` (how sure each prediction is),
+          `temperature`, and the calibration error `ece_before` and `ece_after` it.
+        """
+        if self.calibration is None:
+            raise ValueError(
+                "This result was saved by an older version, which kept no calibration. "
+                "Fit it again."
+            )
+        said = self.predict_proba(nodes)
+        calibrated = soften(said, self.calibration.temperature, self.multilabel)
+        return Confidence(calibrated, self.multilabel, self.calibration)
+
+    def explain(
+        self, node: int, graph: Graph | None = None, *, label: int | str | None = None
+    ) -> Explanation:
+        """What the prediction for a node depends on, by gradients times inputs.
+
+        Replays all iterations on the graph first, as predicting on it does.
+
+        Args:
+          node: its id.
+          graph: with the same features; None for the graph that was fitted.
+          label: whose probability to explain, an id or a name; None for the likeliest.
+
+        Returns:
+          An `Explanation`: `shares` of the node's own attributes, of each hop's and of
+          label summaries; `neighbors()`, the most influential nodes; `plot()`.
+        """
+        if graph is None:
+            graph = self.graph
+        if graph is None:
+            raise ValueError(
+                "This result was loaded from a file, which holds no graph. Give it: "
+                "result.explain(node, graph)."
+            )
+        if not isinstance(node, int | np.integer) or isinstance(node, bool):
+            raise ValueError(f"node is {node!r}; give the id of one node.")
+        checks.check_ids([node], graph.num_nodes, "node")
+        return explain(
+            make_net(self.row, self.config, self.sizes),
+            self.weights[: self.iteration],
+            self._read(graph),
+            self.config,
+            self.label_names,
+            self.multilabel,
+            int(node),
+            label,
+        )
+
     def _replay(self, graph: Graph) -> np.ndarray:
+        graph = self._read(graph)
+        net = make_net(self.row, self.config, self.sizes)
+        weights = self.weights[: self.iteration]
+        return replay(net, weights, graph, self.config, self.multilabel)
+
+    def _read(self, graph: Graph) -> Graph:
+        """The graph as the row reads it, if it fits the weights."""
         if graph.num_features != self.sizes.features:
             raise ValueError(
                 f"The graph has {graph.num_features} features, but the model learned "
@@ -107,10 +174,7 @@ class Result:
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
                 f"model knows {self.sizes.labels}. Give the same columns, or no split."
             )
-        graph = readable(graph, self.row, self.config, self.seed)
-        net = make_net(self.row, self.config, self.sizes)
-        weights = self.weights[: self.iteration]
-        return replay(net, weights, graph, self.config, self.multilabel)
+        return readable(graph, self.row, self.config, self.seed)
 
     def save(self, path: str | os.PathLike) -> None:
         """One file, without pickle; the same run saves the same bytes."""
@@ -129,6 +193,7 @@ class Result:
             "scores": self.scores,
             "history": drop(self.history),
             "iterations": drop(self.iterations),
+            "calibration": self.calibration and dataclasses.asdict(self.calibration),
         }
         text = json.dumps(meta).encode()  # In the order of the fields, which is fixed.
         arrays: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8)}
@@ -160,9 +225,11 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         meta = json.loads(arrays.pop("meta").tobytes())
-        if meta["format"] != _FORMAT:
+        if meta["format"] not in (_FORMAT, *_OLDER):
             raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
         probabilities = arrays.pop("probabilities")
+        kept = meta.get("calibration")
+        calibration = None if kept is None else Calibration(**kept)
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
             t, part = name.split("/")
@@ -197,6 +264,7 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         scores=meta["scores"],
         history=meta["history"],
         iterations=meta["iterations"],
+        calibration=calibration,
     )
 
 
@@ -230,16 +298,24 @@ def score(
     graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
 ) -> dict[str, dict[str, float]]:
     """F1 scores of each set that has nodes."""
-    decided = decide(probabilities, graph.multilabel)
-    if graph.multilabel and scoring == "cardinality":
-        decided = likeliest(probabilities, graph.labels.sum(axis=1))
-    if not graph.multilabel:
-        decided = np.eye(graph.num_labels, dtype=np.uint8)[decided]
+    decided = decide_as_scored(graph, probabilities, scoring)
     return {
         name: f1_scores(graph.labels[mask], decided[mask])
         for name in SPLITS
         if (mask := getattr(graph, name)).any()
     }
+
+
+def decide_as_scored(
+    graph: Graph, probabilities: np.ndarray, scoring: str
+) -> np.ndarray:
+    """The 0/1 matrix [N, C] that `score` compares with the labels of the graph."""
+    if graph.multilabel and scoring == "cardinality":
+        return likeliest(probabilities, graph.labels.sum(axis=1))
+    decided = decide(probabilities, graph.multilabel)
+    if graph.multilabel:
+        return decided
+    return np.eye(graph.num_labels, dtype=np.uint8)[decided]
 
 
 def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:

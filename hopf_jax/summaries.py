@@ -46,15 +46,31 @@ def next_summary(
     return mixed.astype(np.float32)
 
 
+def last_summary(
+    net: Net,
+    weights: Sequence[dict],
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+) -> np.ndarray | None:
+    """The summary that these iterations, one after another, hand to the next one."""
+    summary = first_summary(whole.graph, net)
+    if summary is None:
+        return None
+    for iteration, params in enumerate(weights, start=1):
+        logits, hidden = predict_logits(net, params, whole, summary)
+        predicted = probabilities(logits, multilabel)
+        summary = next_summary(
+            whole.graph, config, iteration, summary, predicted, hidden
+        )
+    return summary
+
+
 def replay(
     net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
 ) -> np.ndarray:
     """Probabilities [N, C] on a graph, by the iterations' weights one after another."""
     whole = WholeGraph(graph, config.chunk_edges)
-    summary = first_summary(graph, net)
-    for iteration, params in enumerate(weights, start=1):
-        logits, hidden = predict_logits(net, params, whole, summary)
-        predicted = probabilities(logits, multilabel)
-        if summary is not None:
-            summary = next_summary(graph, config, iteration, summary, predicted, hidden)
-    return predicted
+    summary = last_summary(net, weights[:-1], whole, config, multilabel)
+    logits, _ = predict_logits(net, weights[-1], whole, summary)
+    return probabilities(logits, multilabel)

@@ -23,6 +23,7 @@ ALLOWED = {
     "noise": set(),
     "sparse": set(),
     "plotting": set(),
+    "showing": set(),
     "labels": {"checks"},
     "graph": {"checks", "labels"},
     "batching": {"graph", "sparse"},
@@ -34,14 +35,20 @@ ALLOWED = {
     "training": _NUMBERS | _RULE | {"nets", "config", "metrics"},
     "inference": _NUMBERS | _RULE | {"nets"},
     "summaries": _NUMBERS | {"nets", "inference", "config"},
+    "calibration": {"graph", "showing"},
+    "explaining": _NUMBERS
+    | {"nets", "inference", "summaries", "config", "plotting", "showing"},
     "result": _NUMBERS
-    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"},
+    | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"}
+    | {"calibration", "explaining"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"metrics"},
+    | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
+    "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
+    | {"result", "plotting", "showing"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching"},
+    | {"result", "batching", "comparing"},
 }
 
 
@@ -132,7 +139,6 @@ def test_the_library_names_models_in_one_place():
     named = {part(f): literals(f) & set(MODELS) for f in modules()}
     named = {f: names for f, names in named.items() if names}
     assert named.pop("models") == set(MODELS)
-    assert named.pop("fitting") == {"i-nip-mean"}  # The default.
     assert named == {}
 
 
