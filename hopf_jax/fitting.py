@@ -47,7 +47,7 @@ def fit(
     Returns:
       A `Result`: predictions, scores, history; saved, loaded and drawn.
     """
-    row, config = find_row(model), config or Config()
+    row, config = find_row(model), Config() if config is None else config
     _check(graph, config, seed)
     given, graph = graph, readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))

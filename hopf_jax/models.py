@@ -218,7 +218,7 @@ def row_to_json(row: Row) -> dict:
 def row_from_json(data: dict) -> Row:
     """The inverse of `row_to_json`, for the aggregates of this library."""
     name = data["aggregate"]
-    if name not in AGGREGATES:
+    if not isinstance(name, str) or name not in AGGREGATES:
         raise ValueError(
             f"The saved row aggregates with {name!r}, which is not of this library "
             f"({', '.join(AGGREGATES)}). Pass the row: hopf_jax.load(path, row=...)."

@@ -7,13 +7,12 @@ import json
 import os
 import pathlib
 import secrets
-import zipfile
 from typing import Any
 
 import jax
 import numpy as np
 
-from hopf_jax import checks
+from hopf_jax import archive, checks
 from hopf_jax.batching import shuffle_neighbors, thin
 from hopf_jax.calibration import Calibration, Confidence, soften
 from hopf_jax.config import Config
@@ -24,13 +23,6 @@ from hopf_jax.models import Row, find_row, row_from_json, row_to_json
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.summaries import replay
 
-_FORMAT = 2
-_OLDER = (1,)  # Without a calibration.
-# What numpy, zipfile and json raise on a file that is another's, cut short or damaged.
-_UNREADABLE = (
-    *(ValueError, KeyError, IndexError, TypeError, EOFError, OSError),
-    *(RuntimeError, zipfile.BadZipFile),
-)
 _SECONDS = "seconds"  # Never saved: the same run gives the same bytes.
 
 
@@ -95,7 +87,7 @@ class Result:
         if nodes is None:
             return self.probabilities
         count = len(self.probabilities)
-        if np.asarray(nodes).dtype == bool:
+        if checks.to_array(nodes, "nodes").dtype == bool:
             return self.probabilities[checks.check_nodes(nodes, count, "nodes")]
         return self.probabilities[checks.check_ids(nodes, count, "nodes")]
 
@@ -174,6 +166,12 @@ class Result:
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
                 f"model knows {self.sizes.labels}. Give the same columns, or no split."
             )
+        if graph.train.any() and graph.label_names != self.label_names:
+            raise ValueError(
+                f"The graph's training nodes have labels {_few(graph.label_names)}, "
+                f"but the model knows {_few(self.label_names)}. Give the same "
+                "label_names in the same order, or no split."
+            )
         return readable(graph, self.row, self.config, self.seed)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -182,7 +180,7 @@ class Result:
             {k: v for k, v in r.items() if k != _SECONDS} for r in records
         ]
         meta = {
-            "format": _FORMAT,
+            "format": archive.FORMAT,
             "row": row_to_json(self.row),
             "config": dataclasses.asdict(self.config),
             "sizes": dataclasses.asdict(self.sizes),
@@ -221,31 +219,30 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
       row: needed only where the saved row has an aggregate of the user's own.
     """
     try:
-        # Opened here, as numpy leaves a damaged file open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        meta = json.loads(arrays.pop("meta").tobytes())
-        if meta["format"] not in (_FORMAT, *_OLDER):
-            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
+        meta, arrays = archive.read(path)
         probabilities = arrays.pop("probabilities")
         kept = meta.get("calibration")
         calibration = None if kept is None else Calibration(**kept)
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
-            t, part = name.split("/")
-            weights[int(t) - 1][part] = array
+            number, part = name.split("/")
+            weights[range(1, len(weights) + 1).index(int(number))][part] = array
+        config, sizes = Config(**meta["config"]), Sizes(**meta["sizes"])
+        if row is None:  # Whatever its aggregate, which is looked up below.
+            row_from_json(meta["row"] | {"aggregate": "mean"})
+        archive.check(meta, sizes, config, probabilities)
     except FileNotFoundError:
         raise
-    except _UNREADABLE as error:
+    except archive.UNREADABLE as error:
         raise ValueError(
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error
     saved = row_from_json(meta["row"]) if row is None else find_row(row)
-    config, sizes = Config(**meta["config"]), Sizes(**meta["sizes"])
     wanted = weight_shapes(make_net(saved, config, sizes))
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
-        if found != wanted:
+        sound = all(archive.is_float32(array) for array in params.values())
+        if found != wanted or not sound:
             raise ValueError(
                 f"{os.fspath(path)} holds weights {found} of iteration {t}, but its "
                 f"row has {wanted}. The file is damaged, or row= is not the row that "
@@ -266,6 +263,10 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         iterations=meta["iterations"],
         calibration=calibration,
     )
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def make_net(row: Row, config: Config, sizes: Sizes) -> Net:

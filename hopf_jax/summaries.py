@@ -13,6 +13,13 @@ from hopf_jax.nets import Net
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     """Softmax over classes, or a sigmoid a label, [N, C]."""
+    bad = ~np.isfinite(logits).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The prediction of node {int(bad.argmax())} is not a number: features or "
+            "edge weights are too large for these weights. Scale them, or lower "
+            "learning_rate."
+        )
     turn = jax.nn.sigmoid if multilabel else jax.nn.softmax
     return jax.device_get(turn(logits))
 

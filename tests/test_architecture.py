@@ -38,7 +38,9 @@ ALLOWED = {
     "calibration": {"graph", "showing"},
     "explaining": _NUMBERS
     | {"nets", "inference", "summaries", "config", "plotting", "showing"},
+    "archive": {"checks", "config", "nets"},
     "result": _NUMBERS
+    | {"archive"}
     | {"nets", "models", "inference", "summaries", "config", "metrics", "plotting"}
     | {"calibration", "explaining"},
     "fitting": _NUMBERS
@@ -47,6 +49,12 @@ ALLOWED = {
     "datasets": {"datasets", "graph", "checks"},
     "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
     | {"result", "plotting", "showing"},
+    "tables": set(),
+    "folder": {"result"},
+    "options": {"config", "models"},
+    "cli": {"__init__", "comparing", "datasets", "fitting", "folder", "graph"}
+    | {"options", "result", "tables"},
+    "__main__": {"cli"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
     | {"result", "batching", "comparing"},
 }
