@@ -47,7 +47,7 @@ ALLOWED = {
     "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
     | {"result", "plotting", "showing"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "comparing"},
+    | {"result", "batching", "calibration", "comparing", "explaining"},
 }
 
 
