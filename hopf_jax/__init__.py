@@ -1,5 +1,7 @@
 """HOPF: higher order propagation for collective classification, in JAX."""
 
+from typing import TYPE_CHECKING, Any
+
 from hopf_jax.aggregators import Aggregate
 from hopf_jax.calibration import Confidence
 from hopf_jax.comparing import Comparison, compare
@@ -10,6 +12,9 @@ from hopf_jax.fitting import fit
 from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
 from hopf_jax.result import Result, load
+
+if TYPE_CHECKING:
+    from hopf_jax.sklearn_api import HOPFClassifier
 
 __version__ = "0.1.0"
 
@@ -22,6 +27,7 @@ __all__ = [
     "Explanation",
     "Gate",
     "Graph",
+    "HOPFClassifier",
     "Result",
     "Row",
     "compare",
@@ -29,3 +35,12 @@ __all__ = [
     "load",
     "load_dataset",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only for those who ask: scikit-learn takes a second to import.
+    if name == "HOPFClassifier":
+        from hopf_jax.sklearn_api import HOPFClassifier
+
+        return HOPFClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,10 +44,12 @@ ALLOWED = {
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
     | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
+    "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
     "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
     | {"result", "plotting", "showing"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "calibration", "comparing", "explaining"},
+    | {"result", "batching", "calibration", "comparing", "explaining"}
+    | {"sklearn_api"},
 }
 
 
