@@ -189,7 +189,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
             ids = ids.astype(np.int64)
         return checks.check_ids(ids, self.graph.num_nodes, "X")
 
-    def _encode(self, y: np.ndarray) -> np.ndarray:
+    def _encode(self, y: Any) -> np.ndarray:
         """Labels as a 0/1 matrix [n, C]; sets `classes_`."""
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
