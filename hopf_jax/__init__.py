@@ -1,13 +1,20 @@
 """HOPF: higher order propagation for collective classification, in JAX."""
 
+from typing import TYPE_CHECKING, Any
+
 from hopf_jax.aggregators import Aggregate
+from hopf_jax.calibration import Confidence
 from hopf_jax.comparing import Comparison, compare
 from hopf_jax.config import Config
 from hopf_jax.datasets import load_dataset
+from hopf_jax.explaining import Explanation
 from hopf_jax.fitting import fit
 from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
 from hopf_jax.result import Result, load
+
+if TYPE_CHECKING:
+    from hopf_jax.sklearn_api import HOPFClassifier
 
 __version__ = "0.1.0"
 
@@ -15,9 +22,12 @@ __all__ = [
     "MODELS",
     "Aggregate",
     "Comparison",
+    "Confidence",
     "Config",
+    "Explanation",
     "Gate",
     "Graph",
+    "HOPFClassifier",
     "Result",
     "Row",
     "compare",
@@ -25,3 +35,12 @@ __all__ = [
     "load",
     "load_dataset",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only for those who ask: scikit-learn takes a second to import.
+    if name == "HOPFClassifier":
+        from hopf_jax.sklearn_api import HOPFClassifier
+
+        return HOPFClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -118,7 +118,7 @@ def calibrate(graph: Graph, probabilities: np.ndarray) -> Calibration:
 def fit_temperature(said: np.ndarray, true: np.ndarray, multilabel: bool) -> float:
     """The likeliest temperature, given probabilities and labels, both [n, C].
 
-    A weak prior (log T is normal around 0 with deviation 1) keeps it finite where
+    A weak prior (log T is normal around 0 with deviation 1/2) keeps it finite where
     every node is right, or where there are few.
     """
     logits = _logits(said, multilabel)
@@ -130,7 +130,7 @@ def fit_temperature(said: np.ndarray, true: np.ndarray, multilabel: bool) -> flo
             likelihood = -np.logaddexp(0, np.where(chosen, -scaled, scaled)).sum()
         else:
             likelihood = _log_softmax(scaled)[chosen].sum()
-        return 0.5 * log_temperature**2 - float(likelihood)
+        return 2 * log_temperature**2 - float(likelihood)
 
     bound = np.log(_LARGEST)
     found = scipy.optimize.minimize_scalar(

@@ -188,7 +188,7 @@ def _draw_nodes(
 ) -> None:
     """Discs with their ids, coloured by what is predicted for them."""
     share = (explanation.attributes + explanation.labels)[places]
-    area = 60 + 900 * share / max(float(share[1:].max(initial=0)), 1e-9)
+    area = 130 + 900 * share / max(float(share[1:].max(initial=0)), 1e-9)
     area[0] = 260
     said = np.array(explanation.predictions)[places]
     counted = sorted(set(said), key=lambda name: (-int((said == name).sum()), name))

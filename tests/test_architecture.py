@@ -47,6 +47,7 @@ ALLOWED = {
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
     | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
+    "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
     "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
     | {"result", "plotting", "showing"},
     "tables": set(),
@@ -56,7 +57,8 @@ ALLOWED = {
     | {"options", "result", "tables"},
     "__main__": {"cli"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "comparing"},
+    | {"result", "batching", "calibration", "comparing", "explaining"}
+    | {"sklearn_api"},
 }
 
 
