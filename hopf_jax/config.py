@@ -45,6 +45,10 @@ class Config:
       memory_budget: bytes of batches kept on the device; beyond it they are streamed.
         0 always streams.
       chunk_edges: edges of the whole graph predicted on at once. 1 or more.
+
+    >>> Config(dropout=1)
+    Traceback (most recent call last):
+    ValueError: dropout is 1; it must be a number from 0, below 1.
     """
 
     num_hops: int = 2

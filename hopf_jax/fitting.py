@@ -46,6 +46,11 @@ def fit(
 
     Returns:
       A `Result`: predictions, scores, history; saved, loaded and drawn.
+
+    >>> from hopf_jax.datasets import make_chain
+    >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
+    >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
+    (6, 2)
     """
     row, config = find_row(model), Config() if config is None else config
     _check(graph, config, seed)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax import checks
-from hopf_jax.labels import check_labels, check_multilabel
+from hopf_jax.labels import check_labels, check_multilabel, gather_labels
 
 SPLITS = ("train", "validation", "test")
 
@@ -18,8 +18,9 @@ class Graph:
     """An attributed graph, with some labels and, if it is to be learned from, a split.
 
     Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`, `from_jraph`
-    or `from_pyg`; all of them take the same keywords:
+    or `from_pyg`; all of them take the same keywords.
 
+    Keyword Args:
       features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map.
       labels: class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
         Unknown: -1, NaN, None or "" as an id; a row with a NaN, or an all-zero row of
@@ -111,7 +112,12 @@ class Graph:
     def with_split(
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
-        """The same graph with these nodes (masks or ids) to learn from and score on."""
+        """The same graph with these nodes (masks or ids) to learn from and score on.
+
+        >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
+        >>> graph.with_split(train=[0], validation=[1], test=[2])
+        Graph(3 nodes, 4 edges, 1 features, 2 labels, multi-class, undirected; 1 train, 1 validation, 1 test)
+        """  # noqa: E501
         masks: dict[str, Any] = {
             name: checks.check_nodes(nodes, self.num_nodes, name)
             for name, nodes in zip(SPLITS, (train, validation, test), strict=True)
@@ -136,7 +142,13 @@ class Graph:
         multilabel: bool | None = None,
         label_names: Any = None,
     ) -> Self:
-        """A graph from a list of edges; `weights` [E] are non-negative."""
+        """A graph from a list of edges; `weights` [E] are non-negative.
+
+        >>> import numpy as np
+        >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
+        >>> graph.degree.tolist(), graph.label_names, graph.known.tolist()
+        ([1.0, 2.0, 1.0], ('a', 'b'), [True, True, False])
+        """
         features = checks.check_features(features)
         n = features.shape[0]
         senders, receivers, weights = checks.check_edges(senders, receivers, weights, n)
@@ -232,7 +244,7 @@ class Graph:
         if isinstance(features, str):
             features = [_attribute(graph, node, features) for node in nodes]
         if isinstance(labels, str):
-            labels = _gather_labels([graph.nodes[node].get(labels) for node in nodes])
+            labels = gather_labels([graph.nodes[node].get(labels) for node in nodes])
         keywords.setdefault("directed", graph.is_directed())
         return cls.from_edges(
             np.array([place[e[0]] for e in edges], np.int64),
@@ -371,21 +383,3 @@ def _attribute(graph: Any, node: Any, name: str) -> Any:
             "features as a matrix in the order of graph.nodes."
         ) from None
     return np.atleast_1d(checks.to_array(value, f"{name!r} of node {node!r}"))
-
-
-def _gather_labels(values: list[Any]) -> Any:
-    """Labels of nodes, None where unknown: ids or names, or else rows of 0 and 1."""
-    rows = [isinstance(v, list | tuple | np.ndarray) for v in values]
-    values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
-    if not any(rows):
-        array = np.empty(len(values), object)  # Whatever the values are.
-        array[:] = values
-        return array
-    for i, (value, row) in enumerate(zip(values, rows, strict=True)):
-        if not row and value is not None:
-            raise ValueError(
-                f"labels of some nodes are rows, but that of node {i} is {value!r}. "
-                "Give every node a class or every node a row; None is unknown."
-            )
-    width = max(len(v) for v in values if v is not None)
-    return [[np.nan] * width if v is None else v for v in values]

@@ -60,6 +60,24 @@ def check_multilabel(multilabel: Any) -> bool:
     return bool(multilabel)
 
 
+def gather_labels(values: list[Any]) -> Any:
+    """Labels of nodes, None where unknown: ids or names, or else rows of 0 and 1."""
+    rows = [isinstance(v, list | tuple | np.ndarray) for v in values]
+    values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
+    if not any(rows):
+        array = np.empty(len(values), object)  # Whatever the values are.
+        array[:] = values
+        return array
+    for i, (value, row) in enumerate(zip(values, rows, strict=True)):
+        if not row and value is not None:
+            raise ValueError(
+                f"labels of some nodes are rows, but that of node {i} is {value!r}. "
+                "Give every node a class or every node a row; None is unknown."
+            )
+    width = max(len(v) for v in values if v is not None)
+    return [[np.nan] * width if v is None else v for v in values]
+
+
 def _check_names(label_names: Any) -> tuple[str, ...]:
     try:
         names = tuple(_text(name) for name in label_names)

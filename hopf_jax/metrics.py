@@ -38,7 +38,11 @@ class Outcome(NamedTuple):
 
 
 def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
-    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels]."""
+    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels].
+
+    >>> one_hot([2, 0], 3).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
     ids = to_array(classes, "classes")
     check_whole(num_labels, "num_labels")
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
@@ -104,6 +108,9 @@ def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
 
     Returns:
       As `f1_from_counts`.
+
+    >>> f1_scores(one_hot([0, 1, 1], 2), one_hot([0, 1, 0], 2))
+    {'micro_f1': 0.6666666666666666, 'macro_f1': 0.6666666666666666}
     """
     return f1_from_counts(*label_counts(true, predicted))
 
@@ -131,6 +138,9 @@ def shortfall(table: Table) -> dict[str, float]:
 
     `best` is the best score of any model of the table on that dataset, so a model's
     shortfall depends on which others are in the table. Lower is better.
+
+    >>> shortfall({"one": {"cora": 80, "yeast": 60}, "two": {"cora": 60, "yeast": 60}})
+    {'one': 0.0, 'two': 12.5}
     """
     models, scores = _matrix(table)
     best = scores.max(axis=0)  # [datasets]

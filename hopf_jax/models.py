@@ -198,7 +198,11 @@ FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
 
 
 def find_row(model: str | Row) -> Row:
-    """The row of that name, or the row itself."""
+    """The row of that name, or the row itself.
+
+    >>> find_row("nip-mean").phi, find_row("nip-mean").psi
+    (('h0',), ('h',))
+    """
     if isinstance(model, Row):
         return model
     if not isinstance(model, str) or model not in MODELS:

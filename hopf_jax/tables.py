@@ -9,7 +9,6 @@ with the nodes' names in `nodes`, which are 0, 1, 2, ... otherwise.
 import collections
 import contextlib
 import csv
-import dataclasses
 import gzip
 import io
 import os
@@ -39,8 +38,7 @@ class Features(NamedTuple):
     matrix: np.ndarray | sp.csr_array
 
 
-@dataclasses.dataclass(frozen=True)
-class Labels:
+class Labels(NamedTuple):
     """What `Graph` takes as labels: names [N], or 0 and 1 [N, C] with C names."""
 
     values: Any
@@ -48,8 +46,7 @@ class Labels:
     sets: dict[str, np.ndarray] | None  # masks [N], where the table has a column "set"
 
 
-@dataclasses.dataclass(frozen=True)
-class Edges:
+class Edges(NamedTuple):
     """Positions of the ends of each edge among the nodes."""
 
     senders: np.ndarray
@@ -151,7 +148,11 @@ def read_split(
 
 
 def sort_classes(values: Sequence[str | None]) -> list[str]:
-    """The classes in order: of numbers if all are whole numbers, else of the text."""
+    """The classes in order: of numbers if all are whole numbers, else of the text.
+
+    >>> sort_classes(["10", "2", None]), sort_classes(["10", "2", "a"])
+    (['2', '10'], ['10', '2', 'a'])
+    """
     classes = sorted({v for v in values if v})
     if all(c.isascii() and c.isdigit() for c in classes):
         classes.sort(key=int)
@@ -165,9 +166,6 @@ def to_csv(header: Sequence[str], rows: Iterator[Sequence[Any]]) -> str:
     writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue()
-
-
-# Files
 
 
 def _kind(path: Path) -> str:
@@ -334,9 +332,6 @@ def _read_parquet(path: Path) -> Any:
     if frame.shape[1] == 0:
         raise ValueError(f"{path} has no columns.")
     return frame
-
-
-# Cells
 
 
 def _texts(values: Any) -> list[str]:

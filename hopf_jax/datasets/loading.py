@@ -51,6 +51,9 @@ def load_dataset(
       ValueError: an unknown name, fold, percent or split.
       DatasetError: the files are damaged, or cannot be had; the message says from
         where, and where to put them.
+
+    >>> load_dataset("chain").num_nodes
+    6
     """
     if not isinstance(name, str) or (name not in DATASETS and name not in SYNTHETIC):
         raise ValueError(

@@ -31,6 +31,10 @@ def draw_split(
       percent: of all nodes, for training and validation together.
       fold: 1, 2, ...; the paper uses five.
       test: a mask to use instead of drawing one.
+
+    >>> masks = draw_split(np.ones(100, bool))
+    >>> {name: int(mask.sum()) for name, mask in masks.items()}
+    {'train': 8, 'validation': 2, 'test': 20}
     """
     known = checks.to_array(known, "known")
     if known.ndim != 1 or (known.size and known.dtype != bool):
