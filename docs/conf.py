@@ -47,15 +47,26 @@ html_show_sourcelink = False
 
 
 def as_plain_text(app, what, name, obj, options, lines):
-    """Docstrings are plain text with `code`: no emphasis, no references."""
+    """Docstrings are text with `code`, **bold** and, as in Markdown, indented code."""
     del app, what, name, obj, options
-    for i, line in enumerate(lines):
-        pieces = re.split(r"(`[^`]*`)", line)
-        pieces[::2] = [
-            re.sub(r"([*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", piece)
-            for piece in pieces[::2]
-        ]
-        lines[i] = "".join(pieces)
+    found, block = [], False
+    for before, line in zip(["", *lines], lines, strict=False):
+        indented = line.startswith("    ")
+        if indented and not before.strip() and not block and found:
+            found += ["::", ""]
+            block = True
+        elif line.strip() and not indented:
+            block = False
+        if not block:
+            pieces = re.split(r"(`[^`]*`)", line)
+            pieces[::2] = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
+            line = "".join(pieces)
+        found.append(line)
+    lines[:] = found
+
+
+# A single * would be emphasis, a | a substitution, a last _ a reference.
+_SPECIAL = re.compile(r"(?<!\*)\*(?!\*)|\||(?<=\w)_(?!\w)")
 
 
 def src_role(role, rawtext, text, lineno, inliner, options=None, content=None):

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
+from hopf_jax.checks import check_number, check_whole
 from hopf_jax.config import Config
 from hopf_jax.datasets import draw_split
 from hopf_jax.fitting import fit, progress_bar
@@ -290,10 +291,8 @@ def compare(
       A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
     """
     rows = _name_rows(models)
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level!r}; give a number above 0, below 1.")
-    if not isinstance(resamples, int) or resamples < 1:
-        raise ValueError(f"resamples is {resamples!r}; give a whole number above 0.")
+    check_number(level, "level", lambda p: 0 < p < 1, "above 0, below 1")
+    check_whole(resamples, "resamples", 1)
     graphs = _draw(graph, folds, percent, seed)
     results: dict[str, list[Result]] = {name: [] for name in rows}
     # Checks its settings now rather than after the last fit.
@@ -319,13 +318,13 @@ def compare(
 
 
 def _name_rows(models: Any) -> dict[str, Row]:
-    if isinstance(models, str | Row):
+    if isinstance(models, str) or not isinstance(models, Sequence | Mapping):
         models = (models,)
     if not isinstance(models, Mapping):
         known = {row: name for name, row in MODELS.items()}
         named = [
-            (model if isinstance(model, str) else known.get(model, f"row {i}"), model)
-            for i, model in enumerate(models, start=1)
+            (m if isinstance(m, str) else known.get(find_row(m), f"row {i}"), m)
+            for i, m in enumerate(models, start=1)
         ]
         models = dict(named)
         if len(models) < len(named):
@@ -362,7 +361,7 @@ def _draw(
             )
             for fold in range(1, folds + 1)
         )
-    if isinstance(folds, Graph | str) or not isinstance(folds, Iterable):
+    if isinstance(folds, Graph | str | np.ndarray) or not isinstance(folds, Iterable):
         raise ValueError(f"folds is {folds!r}; give a number or a list of graphs.")
     if percent is not None:
         raise ValueError("percent is for folds to draw; these folds have their splits.")
@@ -391,7 +390,7 @@ def _check_sets(graph: Graph, name: str, sets: Iterable[str]) -> None:
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} is {value!r}; it must be one of {choices}.")
 
 

@@ -156,7 +156,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _settings(self) -> Config:
-        config = self.config or Config()
+        config = Config() if self.config is None else self.config
         if not isinstance(config, Config):
             raise ValueError(
                 f"config is a {type(config).__name__}; give a hopf_jax.Config."

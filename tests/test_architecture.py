@@ -48,7 +48,15 @@ ALLOWED = {
     | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
     "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
-    "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
+    "comparing": {
+        "checks",
+        "config",
+        "datasets",
+        "fitting",
+        "graph",
+        "metrics",
+        "models",
+    }
     | {"result", "plotting", "showing"},
     "tables": set(),
     "folder": {"result"},
