@@ -45,11 +45,12 @@ ALLOWED = {
     | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
     "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
-    "comparing": {"config", "datasets", "fitting", "graph", "metrics", "models"}
-    | {"result", "plotting", "showing"},
+    "comparison": {"graph", "metrics", "plotting", "result", "showing"},
+    "comparing": {"comparison", "config", "datasets", "fitting", "graph", "models"}
+    | {"result"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "calibration", "comparing", "explaining"}
-    | {"sklearn_api"},
+    | {"result", "batching", "calibration", "comparing", "comparison"}
+    | {"explaining", "sklearn_api"},
 }
 
 
