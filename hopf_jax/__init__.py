@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from hopf_jax.aggregators import Aggregate
 from hopf_jax.calibration import Confidence
-from hopf_jax.comparing import Comparison, compare
+from hopf_jax.comparing import compare
+from hopf_jax.comparison import Comparison
 from hopf_jax.config import Config
 from hopf_jax.datasets import load_dataset
 from hopf_jax.explaining import Explanation

@@ -48,16 +48,9 @@ ALLOWED = {
     | {"metrics", "calibration"},
     "datasets": {"datasets", "graph", "checks"},
     "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
-    "comparing": {
-        "checks",
-        "config",
-        "datasets",
-        "fitting",
-        "graph",
-        "metrics",
-        "models",
-    }
-    | {"result", "plotting", "showing"},
+    "comparison": {"graph", "metrics", "plotting", "result", "showing"},
+    "comparing": {"checks", "comparison", "config", "datasets", "fitting", "graph"}
+    | {"models", "result"},
     "tables": set(),
     "folder": {"result"},
     "options": {"config", "models"},
@@ -65,8 +58,8 @@ ALLOWED = {
     | {"options", "result", "tables"},
     "__main__": {"cli"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "calibration", "comparing", "explaining"}
-    | {"sklearn_api"},
+    | {"result", "batching", "calibration", "comparing", "comparison"}
+    | {"explaining", "sklearn_api"},
 }
 
 

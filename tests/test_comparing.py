@@ -99,6 +99,8 @@ def test_progress_says_how_long_is_left(capsys):
     [
         ({"models": ["bl-mode"]}, "No model is called 'bl-mode'"),
         ({"models": []}, "models is empty"),
+        ({"models": 3}, "models is 3"),
+        ({"models": [3]}, "No model is called 3"),
         ({"models": ["gcn", "gcn"]}, "lists one twice"),
         ({"folds": 0}, "folds is 0"),
         ({"folds": []}, "folds is empty"),
@@ -113,6 +115,8 @@ def test_progress_says_how_long_is_left(capsys):
         ({"on": "train"}, "on is 'train'"),
         ({"metric": "f1"}, "metric is 'f1'"),
         ({"level": 95}, "level is 95"),
+        ({"level": "most"}, "level is 'most'"),
+        ({"seed": -1}, "non-negative"),
         ({"resamples": 0}, "resamples is 0"),
         ({"percent": 99}, "percent is 99"),
     ],
@@ -227,7 +231,7 @@ def test_resampled_scores_are_those_of_repeated_nodes():
 
 def test_many_nodes_are_resampled_in_blocks(monkeypatch):
     whole = repr(pretended({"a": (0.7,)}))
-    monkeypatch.setattr("hopf_jax.comparing._MOST_DRAWS", 400 * 7)
+    monkeypatch.setattr("hopf_jax.comparison._MOST_DRAWS", 400 * 7)
     assert repr(pretended({"a": (0.7,)})) == whole
 
 
