@@ -116,7 +116,7 @@ def test_progress_says_how_long_is_left(capsys):
         ({"metric": "f1"}, "metric is 'f1'"),
         ({"level": 95}, "level is 95"),
         ({"level": "most"}, "level is 'most'"),
-        ({"seed": -1}, "non-negative"),
+        ({"seed": -1}, "seed is -1"),
         ({"resamples": 0}, "resamples is 0"),
         ({"percent": 99}, "percent is 99"),
     ],
