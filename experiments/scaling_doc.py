@@ -6,7 +6,6 @@ Reads docs/measured/*.json, as `experiments.halos`, `partitioned`, `large` and
 
 import json
 import pathlib
-import re
 import statistics
 import sys
 from collections.abc import Mapping
@@ -62,10 +61,11 @@ def render(text: str, measured: Mapping[str, Any]) -> str:
     for name, size in GRAPHS.items():
         made[name] = size_table(size, measured["halos"])
     for name, table in made.items():
-        pattern = rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(
-            pattern, lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text, flags=re.S
-        )
+        begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        count = text.count(begin)
+        before, _, rest = text.partition(begin)
+        after = rest[rest.find(end) :]
+        text = f"{before}{begin}{table}\n{after}"
         if count != 1:
             raise ValueError(f"{DOC.name} has {count} places for the table {name!r}.")
     return text

@@ -13,13 +13,14 @@ import numpy as np
 from tqdm.std import tqdm
 
 from hopf_jax.ahead import first_neighbours, known_ahead
+from hopf_jax.calibration import calibrate
 from hopf_jax.checkpoints import Standing, kept
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_together, share
 from hopf_jax.lanes import LaneFeed
-from hopf_jax.models import Row, find_row
+from hopf_jax.models import DEFAULT_MODEL, Row, find_row
 from hopf_jax.nets import Net, Sizes
 from hopf_jax.processes import is_main
 from hopf_jax.result import Result, make_net, node_scores, readable, score
@@ -40,7 +41,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 def fit(
     graph: Graph,
-    model: str | Row = "i-nip-mean",
+    model: str | Row = DEFAULT_MODEL,
     config: Config | None = None,
     *,
     seed: int = 0,
@@ -72,11 +73,16 @@ def fit(
 
     Returns:
       A `Result`: predictions, scores, history; saved, loaded and drawn.
+
+    >>> from hopf_jax.datasets import make_chain
+    >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
+    >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
+    (6, 2)
     """
-    row, config = find_row(model), config or Config()
+    row, config = find_row(model), Config() if config is None else config
     _check(graph, config, seed)
     run = (graph, row, config, seed)  # What its numbers depend on.
-    graph = readable(graph, row, config, seed)
+    given, graph = graph, readable(graph, row, config, seed)
     net = make_net(row, config, _sizes(graph, row, config))
     objective = Objective(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
@@ -96,7 +102,9 @@ def fit(
             functools.partial(_first_state, net, objective),
             checkpoint_every,
         ) as (standing, keep),
-        _bar(progress, standing.num_epochs) as bar,
+        progress_bar(
+            progress, desc="fit", unit=" epochs", initial=standing.num_epochs
+        ) as bar,
     ):
         history = standing.history
         params: Params | None = standing.weights[-1] if standing.weights else None
@@ -167,6 +175,8 @@ def fit(
         scores=standing.iterations[standing.best - 1]["scores"],
         history=history,
         iterations=list(standing.iterations),
+        calibration=calibrate(graph, standing.probabilities),
+        graph=given,
     )
 
 
@@ -267,18 +277,12 @@ def _as_good_as_any(
     return bool(lead.mean() <= 2 * lead.std() / math.sqrt(len(lead)))
 
 
-def _bar(progress: Any, done: int) -> tqdm:
+def progress_bar(progress: Any, **settings: Any) -> tqdm:
+    """A bar on stderr; "auto" shows it in a terminal and in a notebook."""
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
         progress = is_main() and (notebook or sys.stderr.isatty())
-    return tqdm(
-        disable=not progress,
-        initial=done,
-        unit=" epochs",
-        desc="fit",
-        leave=True,
-        mininterval=0.2,
-    )
+    return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
 
 
 def _show(bar: tqdm, record: dict[str, Any]) -> None:

@@ -16,6 +16,13 @@ _ROWS_AT_ONCE = 1 << 20
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     """Softmax over classes, or a sigmoid a label, [N, C]."""
+    bad = ~np.isfinite(logits).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The prediction of node {int(bad.argmax())} is not a number: features or "
+            "edge weights are too large for these weights. Scale them, or lower "
+            "learning_rate."
+        )
     turn = jax.nn.sigmoid if multilabel else jax.nn.softmax
     if len(logits) <= _ROWS_AT_ONCE:
         return jax.device_get(turn(logits))
@@ -70,15 +77,35 @@ def output(
     return out
 
 
+def last_summary(
+    net: Net,
+    weights: Sequence[dict],
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+) -> np.ndarray | None:
+    """The summary that these iterations, one after another, hand to the next one."""
+    summary = first_summary(whole.graph, net)
+    if summary is None:
+        return None
+    for iteration, params in enumerate(weights, start=1):
+        logits, hidden = predict_logits(net, params, whole, summary)
+        predicted = probabilities(logits, multilabel)
+        summary = next_summary(
+            whole.graph, config, iteration, summary, predicted, hidden
+        )
+    return summary
+
+
 def replay(
     net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
 ) -> np.ndarray:
     """Probabilities [N, C] on a graph, by the iterations' weights one after another."""
     whole = WholeGraph(graph, config.chunk_edges)
-    summary = first_summary(graph, net)
-    for iteration, params in enumerate(weights, start=1):
-        logits, hidden = predict_logits(net, params, whole, summary)
-        predicted = probabilities(logits, multilabel)
-        if summary is not None:
-            summary = next_summary(graph, config, iteration, summary, predicted, hidden)
+    summary = last_summary(net, weights[:-1], whole, config, multilabel)
+    logits, hidden = predict_logits(net, weights[-1], whole, summary)
+    predicted = probabilities(logits, multilabel)
+    if summary is not None:
+        t = len(weights)
+        summary = next_summary(graph, config, t, summary, predicted, hidden)
     return output(graph, config, predicted, summary)
