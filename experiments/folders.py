@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -39,6 +40,19 @@ def read_json(path: pathlib.Path) -> Any:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
+
+
+def remove(path: pathlib.Path) -> None:
+    """Remove a file, or a folder and all that is in it, if it is there."""
+    if "://" in os.fspath(path):
+        if path.is_dir():
+            path.rmtree()  # type: ignore[attr-defined]
+        else:
+            path.unlink(missing_ok=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:
@@ -87,7 +101,7 @@ def code_digest() -> str:
     package = pathlib.Path(hopf_jax.__file__).parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
-        if file.name in ("__init__.py", "plotting.py"):
+        if file.name in ("__init__.py", "plotting.py", "logs.py", "interruption.py"):
             continue  # They compute nothing.
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
