@@ -42,6 +42,13 @@ def read_json(path: pathlib.Path) -> Any:
         return None
 
 
+def sweep(path: pathlib.Path) -> None:
+    """Remove what processes that were killed left of writing this file."""
+    if "://" not in os.fspath(path):
+        for left in path.parent.glob(f".{path.name}.*"):
+            left.unlink(missing_ok=True)
+
+
 def remove(path: pathlib.Path) -> None:
     """Remove a file, or a folder and all that is in it, if it is there."""
     if "://" in os.fspath(path):
