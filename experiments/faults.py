@@ -1,7 +1,8 @@
 """Kill a batch job again and again, and see that it ends with the same bytes.
 
 Runs `experiments.job` once undisturbed; then again, killed at random moments (SIGKILL
-and SIGTERM, half each, some before its first epoch) and given anew each time. Compares
+and SIGTERM, half each; some before its first epoch, some while a checkpoint is being
+written) and given anew each time. Compares
 result.npz and scores.json byte by byte, and looks for partial files in the workdir.
 Writes WORKDIR/faults/faults.json; exits with 1 if anything differs.
 """
@@ -134,10 +135,14 @@ def torment(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
     rng.shuffle(signals)
     kills = []
     begun = time.perf_counter()
-    for number in signals:
-        # Some way on, but not so far that it ends before it has been killed enough.
-        ahead = rng.randint(0, max(1, epochs // options.kills))
-        kills.append(_kill(killed, number, ahead, rng))
+    for turn, number in enumerate(signals):
+        when = rng.choices(("epochs", "start", "checkpoint"), (3, 1, 2))[0]
+        # Some way on, but not so far that it ends before it has been killed enough. A
+        # checkpoint is written after the first epoch.
+        left = epochs - len(set(killed.told()))
+        most = min(left // 2, 3 * left // (2 * (len(signals) - turn)))
+        ahead = rng.randint(1, max(1, most)) if when == "epochs" else 1
+        kills.append(_kill(killed, number, when, ahead, rng))
     killed.finish()
     seconds = time.perf_counter() - begun
     same = {
@@ -161,20 +166,23 @@ def torment(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
 
 
 def _kill(
-    job: Job, number: signal.Signals, ahead: int, rng: random.Random
+    job: Job, number: signal.Signals, when: str, ahead: int, rng: random.Random
 ) -> dict[str, Any]:
-    """Start the job and kill it `ahead` epochs on; or, if 0, while it starts."""
-    before = len(job.told())
+    """Start the job and kill it: `ahead` epochs on, while it starts, or while it next
+    writes a checkpoint."""
+    before, begun = len(job.told()), time.perf_counter()
     with job.start() as process:
-        begun = time.perf_counter()
-        if ahead:
-            while process.poll() is None and len(job.told()) < before + ahead:
-                if time.perf_counter() - begun > _PATIENCE:
-                    process.kill()
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.2))  # Into an epoch, or into a checkpoint.
-        else:
+        if when == "start":
             time.sleep(rng.uniform(0.2, 8))
+        while when != "start" and process.poll() is None:
+            far = len(job.told()) >= before + ahead
+            if far and (when == "epochs" or left_over(job.workdir)):
+                break
+            if time.perf_counter() - begun > _PATIENCE:
+                process.kill()
+            time.sleep(0.005)
+        # Into an epoch; or somewhere into the files of a checkpoint.
+        time.sleep(rng.uniform(0, 0.2 if when == "epochs" else 0.05))
         process.send_signal(number)
         said = process.communicate(timeout=_PATIENCE)[1]
     if process.returncode != -number:
@@ -184,6 +192,7 @@ def _kill(
     seen = job.told()[before:]
     return {
         "signal": number.name,
+        "when": when,
         "after_seconds": round(time.perf_counter() - begun, 1),
         "from": seen[0] if seen else None,
         "to": seen[-1] if seen else None,

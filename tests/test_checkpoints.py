@@ -12,7 +12,7 @@ import pytest
 
 from hopf_jax import Config, checkpoints, fit, interruption
 from hopf_jax.checkpoints import Keeper, Standing
-from tests import graphs
+from tests import buckets, graphs
 
 # Patience is lost within an iteration, so that "restore" is passed through too.
 SHORT = Config(
@@ -234,6 +234,28 @@ def test_what_a_crash_left_half_written_is_removed(whole, tmp_path):
 def test_checkpoint_every_is_checked(every):
     with pytest.raises(ValueError, match=r"checkpoint_every is .*1 or more"):
         fit(graphs.tiny(), "ss-ica", checkpoint_every=every)
+
+
+def test_a_workdir_that_is_none_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    for bad in (3, "", tmp_path / "file", "gs://bucket/run"):
+        with pytest.raises(ValueError, match="workdir is"):
+            fit(graphs.tiny(), "ss-ica", workdir=bad)
+
+
+def test_a_workdir_of_object_storage(whole, tmp_path, monkeypatch):
+    # What speaks to the store is real: orbax, tensorstore, etils. The store is not.
+    store = buckets.google_storage(monkeypatch)
+    stop("gs://bucket/run", 5)
+    assert all(name.startswith("bucket/run/checkpoints/") for name in store.objects)
+    again, now = run("gs://bucket/run")
+    assert now == whole[1][4:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+    assert run("gs://bucket/run")[1] == []
+    kept = {name.split("/")[3] for name in store.objects}
+    assert len(kept) == 2
+    again.save("gs://bucket/run/result.npz")
+    assert store.objects["bucket/run/result.npz"][0] == saved(again, tmp_path)
 
 
 # How often

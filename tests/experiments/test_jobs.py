@@ -9,16 +9,15 @@ import shlex
 import signal
 import stat
 import subprocess
-import sys
 
 import pytest
 import yaml
 from etils import epath
-from fsspec.implementations.memory import MemoryFileSystem
 
 import hopf_jax
 from experiments import arguments, cells, faults, folders, job, reproduce
 from hopf_jax.datasets import make_planted, split_graph
+from tests import buckets
 
 JOBS = folders.ROOT / "experiments" / "jobs"
 SCRIPTS = sorted(JOBS.glob("*.sh"))
@@ -111,7 +110,7 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
-    assert faults.main(["--workdir", str(tmp_path)]) == 0
+    assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0
     found = folders.read_json(tmp_path / "faults" / "faults.json")
     assert found["kills"] == 20 and sum(found["by_signal"].values()) == 20
     assert all(found["same"].values()) and found["left_over"] == []
@@ -168,20 +167,16 @@ def test_fresh_forgets_checkpoints_too(tmp_path):
     cell.forget(tmp_path / "nowhere")
 
 
-# Object storage, as far as it can be had here: etils over a file system in memory
+# Object storage
 
 
 @pytest.fixture
 def bucket(monkeypatch):
-    known = sys.modules["fsspec.registry"]._registry  # `fsspec.registry` hides it.
-    for name in ("gs", "gcs"):
-        monkeypatch.setitem(known, name, MemoryFileSystem)
-    yield "gs://bucket/run"
-    MemoryFileSystem.store.clear()
-    MemoryFileSystem.pseudo_dirs[:] = [""]
+    buckets.google_storage(monkeypatch)
+    return "gs://bucket/run"
 
 
-def test_results_and_cells_go_to_object_storage(bucket, monkeypatch):
+def test_results_and_cells_go_to_object_storage(bucket):
     folder = arguments.workdir(bucket)
     assert str(folder) == bucket
     folders.write_json(folder / "a.json", {"b": 1})
@@ -197,6 +192,20 @@ def test_results_and_cells_go_to_object_storage(bucket, monkeypatch):
     cell.forget(folder)
     assert cell.read(folder) is None
     assert epath.Path(bucket, "a.json").exists()
+
+
+def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
+    command = ["--dataset", "planted", "--max-epochs", "2", "--workdir"]
+    assert job.main([*command, f"{bucket}/job", "--model", "ss-ica"]) == 0
+    folder = epath.Path(bucket)
+    assert json.loads((folder / "job" / "scores.json").read_text())["epochs"] > 0
+    assert (folder / "job" / "result.npz").exists()
+    table = ["--models", "ss-ica", "--folds", "1", "--workers", "1"]
+    assert reproduce.main([*command, bucket, *table]) == 0
+    assert folders.read_json(folder / "planted" / "table.json")["models"]
+    assert (folder / "planted" / "report.html").exists()
+    (kept,) = (folder / "planted" / "cells").iterdir()
+    assert kept.suffix == ".json"
 
 
 # What clusters are given
