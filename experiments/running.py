@@ -213,6 +213,8 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
 
 def _begin(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides on Ctrl-C.
+    # Its own lock is a semaphore, which a process that is ended by a signal leaves.
+    tqdm.set_lock(threading.RLock())
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -226,6 +226,9 @@ class Keeper:
 def identify(graph: Graph, row: Row, config: Config, seed: int) -> dict[str, Any]:
     """What a run's numbers depend on, as plain data; the graph as a digest."""
     versions = {f"version of {n}": importlib.metadata.version(n) for n in _PACKAGES}
+    # Of the code that runs; a checkout need not be what is installed.
+    package = importlib.import_module(__name__.partition(".")[0])
+    versions[f"version of {package.__name__}"] = package.__version__
     settings = {f"config.{n}": v for n, v in dataclasses.asdict(config).items()}
     rows = {f"row.{n}": v for n, v in row_to_json(row).items()}
     about = {"format": _FORMAT, "graph": _digest_graph(graph), "seed": seed}

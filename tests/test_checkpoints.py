@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+import hopf_jax
 from hopf_jax import Config, checkpoints, fit, interruption
 from hopf_jax.checkpoints import Keeper, Standing
 from tests import buckets, graphs
@@ -152,6 +153,10 @@ def test_another_version_is_another_run(tmp_path, monkeypatch):
     stop(tmp_path, 2)
     monkeypatch.setattr(checkpoints.importlib.metadata, "version", lambda name: "9")
     with pytest.raises(ValueError, match="version of jax is '9', there"):
+        run(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(hopf_jax, "__version__", "9")
+    with pytest.raises(ValueError, match="run: version of hopf_jax is '9', there"):
         run(tmp_path)
 
 
