@@ -155,7 +155,7 @@ def test_a_worker_that_is_killed_is_tried_alone(tmp_path, monkeypatch):
         def __init__(self, workers):
             self.workers = workers
 
-        def submit(self, call, cell, folder):
+        def submit(self, call, cell):
             future = Future()
             if cell.fold == 2 or (cell.fold == 3 and self.workers > 1):
                 future.set_exception(BrokenProcessPool())
