@@ -78,6 +78,8 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
         )
+        for path in (options.workdir / "result.npz", options.workdir / "scores.json"):
+            folders.sweep(path)
         result.save(options.workdir / "result.npz")
         scores = {
             "run": name,

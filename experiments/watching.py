@@ -34,6 +34,9 @@ class Watch:
             yield Reports(callbacks, lines)
 
 
+UNWATCHED = Watch()
+
+
 @dataclasses.dataclass(frozen=True)
 class Reports:
     """What `fit` calls while it learns, and what is told of its result."""
