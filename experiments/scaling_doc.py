@@ -63,11 +63,12 @@ def render(text: str, measured: Mapping[str, Any]) -> str:
         made[name] = size_table(size, measured["halos"])
     for name, table in made.items():
         pattern = rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(
-            pattern, lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text, flags=re.S
-        )
-        if count != 1:
-            raise ValueError(f"{DOC.name} has {count} places for the table {name!r}.")
+        found = re.findall(pattern, text, flags=re.S)
+        text = re.sub(pattern, rf"\g<1>{table}\n\g<2>", text, flags=re.S)
+        if len(found) != 1:
+            raise ValueError(
+                f"{DOC.name} has {len(found)} places for the table {name!r}."
+            )
     return text
 
 
