@@ -201,14 +201,8 @@ def large_table(found: Mapping[str, Any]) -> str:
 
 def weak_table(found: Mapping[str, Any]) -> str:
     """Epochs against processes."""
-    header = [
-        "processes",
-        "roots",
-        "steps",
-        "epoch, s",
-        "least to most, s",
-        "efficiency",
-    ]
+    header = ["processes", "roots", "steps", "epoch, s", "least to most, s"]
+    header += ["efficiency", "processor, s a process", "efficiency"]
     rows = [
         [
             count,
@@ -216,7 +210,9 @@ def weak_table(found: Mapping[str, Any]) -> str:
             str(p["steps"]),
             f"{p['epoch_seconds']:.3f}",
             f"{p['least_seconds']:.3f} to {p['most_seconds']:.3f}",
-            f"{p['efficiency']:.2f}",
+            f"{p['epoch_efficiency']:.2f}",
+            f"{p['cpu_seconds']:.3f}",
+            f"{p['cpu_efficiency']:.2f}",
         ]
         for count, p in found["points"].items()
     ]
