@@ -216,7 +216,9 @@ def weak_table(found: Mapping[str, Any]) -> str:
         ]
         for count, p in found["points"].items()
     ]
-    return table(header, rows)
+    # A machine that does nothing else has a load of about as many as are measured.
+    load = f"The machine's load was {found['load']:.0f}, on {found['cores']} cores."
+    return f"{table(header, rows)}\n\n{load}"
 
 
 if __name__ == "__main__":

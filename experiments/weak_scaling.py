@@ -4,8 +4,8 @@ Every process is held to one core and has the same number of training roots; wit
 processes the graph is the same, a step has P times the subgraphs, and an epoch as many
 steps. Efficiency is the epoch of one process over the epoch of P: in seconds, which
 want a machine that does nothing else, and in processor seconds of a process, which do
-not, but leave out what it waits. Processes of one machine share its memory bandwidth and
-caches, and talk over loopback: this says what the library adds, not what a network
+not, but leave out what it waits. Processes of one machine share its memory bandwidth
+and caches, and talk over loopback: this says what the library adds, not what a network
 does. Writes weak_scaling.json to WORKDIR/weak_scaling.
 """
 

@@ -14,6 +14,7 @@ import pytest
 import hopf_jax
 from experiments.launch import free_port
 from hopf_jax import Config, processes, training
+from hopf_jax.lanes import LaneFeed
 from tests.test_architecture import ROOT
 from tests.test_spreading import SMALL, losses, run, small_graph
 
@@ -57,9 +58,19 @@ def job(folder, kill_at=0, large=False):
         return run_epoch(*arguments)
 
     training.run_epoch = counted
+    padded, pad = [], LaneFeed._padded
+
+    def noted(feed, number, *arguments):
+        padded.append((len(feed.roots), number))
+        return pad(feed, number, *arguments)
+
+    LaneFeed._padded = noted
     calls = []
     result = train(large, callbacks=[calls.append], workdir=folder / "kept")
     assert bool(calls) == (me == 0)
+    if not large:
+        # Eight lanes and eight training batches: those of the own lanes, no others.
+        assert {n for of, n in padded if of == 8} == {*range(4 * me, 4 * me + 4)}
     (folder / f"epochs-{me}").write_text(str(len(begun)))
     np.save(folder / f"probabilities-{me}.npy", result.probabilities)
     result.save(folder / ("result.npz" if me == 0 else "other.npz"))
