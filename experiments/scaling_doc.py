@@ -54,10 +54,13 @@ def read(folder: pathlib.Path = MEASURED) -> dict[str, Any]:
 def render(text: str, measured: Mapping[str, Any]) -> str:
     """The page with each table in its place."""
     made = {
-        "halos": halo_table(measured["halos"]),
-        "simulation": simulation_table(measured["partitioned"]),
-        "large": large_table(measured["large"]),
-        "weak": weak_table(measured["weak_scaling"]),
+        name: make(measured[of]) if of in measured else f"Not measured: {of}.json."
+        for name, of, make in (
+            ("halos", "halos", halo_table),
+            ("simulation", "partitioned", simulation_table),
+            ("large", "large", large_table),
+            ("weak", "weak_scaling", weak_table),
+        )
     }
     for name, size in GRAPHS.items():
         made[name] = size_table(size, measured["halos"])
