@@ -72,6 +72,7 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
         (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one fold"),
         (["--dataset", "cora", "--workdir", "s3://x"], "neither a local path nor gs"),
         (["--dataset", "cora", "--workdir", "x", "--log-json", "gs://b/l"], "local"),
+        (["--dataset", "cora", "--workdir", "x", "--devices", "2"], "jax sees 1"),
     ],
 )
 def test_a_job_names_mistakes_and_exits_with_2(tiny, command, said, capsys):
