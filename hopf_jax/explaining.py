@@ -24,10 +24,10 @@ import numpy as np
 from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.config import Config
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.inference import WholeGraph
 from hopf_jax.nets import Net
 from hopf_jax.showing import html_table, text_table
-from hopf_jax.summaries import last_summary, probabilities
+from hopf_jax.summaries import last_iteration
 
 
 class Influence(NamedTuple):
@@ -232,9 +232,8 @@ def explain(
       label: its id or name; None for the likeliest.
     """
     whole = WholeGraph(graph, config.chunk_edges)
-    summary = last_summary(net, weights[:-1], whole, config, multilabel)
-    logits, _ = predict_logits(net, weights[-1], whole, summary)
-    predicted = probabilities(logits, multilabel)
+    # Shares are of the last iteration; what it gives out is averaged with the others.
+    summary, predicted = last_iteration(net, weights, whole, config, multilabel)
     place = _label_place(label, label_names, predicted[node])
     cotangent = np.zeros((1, len(label_names)), np.float32)
     cotangent[0, place] = 1

@@ -97,15 +97,27 @@ def last_summary(
     return summary
 
 
+def last_iteration(
+    net: Net,
+    weights: Sequence[dict],
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """The summary that the last of these iterations reads, and what it gives out."""
+    graph = whole.graph
+    summary = new = last_summary(net, weights[:-1], whole, config, multilabel)
+    logits, hidden = predict_logits(net, weights[-1], whole, summary)
+    predicted = probabilities(logits, multilabel)
+    if summary is not None:
+        t = len(weights)
+        new = next_summary(graph, config, t, summary, predicted, hidden)
+    return summary, output(graph, config, predicted, new)
+
+
 def replay(
     net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
 ) -> np.ndarray:
     """Probabilities [N, C] on a graph, by the iterations' weights one after another."""
     whole = WholeGraph(graph, config.chunk_edges)
-    summary = last_summary(net, weights[:-1], whole, config, multilabel)
-    logits, hidden = predict_logits(net, weights[-1], whole, summary)
-    predicted = probabilities(logits, multilabel)
-    if summary is not None:
-        t = len(weights)
-        summary = next_summary(graph, config, t, summary, predicted, hidden)
-    return output(graph, config, predicted, summary)
+    return last_iteration(net, weights, whole, config, multilabel)[1]
