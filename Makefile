@@ -21,7 +21,7 @@ PEER_WHEELS := $(wildcard ../shared/wheels/*.whl)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup check format test test-all data reproduce inductive neighbors \
-	scaling morphing iterations benchmark notebook clean
+	scaling morphing iterations benchmark notebook docs clean
 
 # $(call option,seed,SEED): "--seed 'the value'" if SEED was given, else nothing.
 option = $(if $($(2)),--$(1) '$($(2))')
@@ -111,6 +111,10 @@ benchmark: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## Measu
 notebook: $(NOTEBOOK) ## Open the notebooks in Jupyter Lab
 	$(RUN) jupyter lab --notebook-dir experiments/notebooks $(ARGS)
 
+docs: $(INSTALLED) ## Build the documentation into docs/_build/html
+	$(RUN) sphinx -W --keep-going -q -b html docs docs/_build/html $(ARGS)
+	@echo 'docs/_build/html/index.html'
+
 clean: ## Remove .venv, .venv-benchmark and what the tools leave behind (not results, not data)
-	rm -rf $(VENV) $(PEER_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER_VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,12 +11,14 @@ import json
 import pathlib
 import resource
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import hopf_jax
 from experiments import folders
+from experiments.watching import UNWATCHED, Watch
 from hopf_jax.datasets import load_dataset
 from hopf_jax.metrics import f1_scores, one_hot
 from hopf_jax.models import MODELS, row_to_json
@@ -61,6 +63,15 @@ class Cell:
         """Its file in a folder of cells."""
         return folder / f"{self.model}-fold{self.fold}-{self.key}.json"
 
+    @property
+    def name(self) -> str:
+        """What its log lines call it."""
+        return f"{self.dataset}/{self.model}/fold-{self.fold}/{self.key}"
+
+    def checkpoints(self, folder: pathlib.Path) -> pathlib.Path:
+        """Where its fit keeps checkpoints until it is done."""
+        return self.path(folder).with_suffix("")
+
     def read(self, folder: pathlib.Path) -> Record | None:
         """The record kept earlier, if there is one."""
         found = folders.read_json(self.path(folder))
@@ -69,14 +80,16 @@ class Cell:
         return found["record"]
 
     def write(self, folder: pathlib.Path, record: Record) -> None:
-        """Keep a record."""
+        """Keep a record; checkpoints are not needed any more."""
         data = {"settings": self.settings(), "record": record}
         folders.write_json(self.path(folder), data)
+        folders.remove(self.checkpoints(folder))
 
     def forget(self, folder: pathlib.Path) -> None:
-        """Remove the records of this model and fold, whatever their settings."""
-        for path in folder.glob(f"{self.model}-fold{self.fold}-*.json"):
-            path.unlink(missing_ok=True)
+        """Remove what is kept of this model and fold, whatever its settings."""
+        for path in list(folder.iterdir()) if folder.exists() else ():
+            if path.name.startswith(f"{self.model}-fold{self.fold}-"):
+                folders.remove(path)
 
 
 @functools.lru_cache(maxsize=1)
@@ -84,13 +97,29 @@ def _load(dataset: str, fold: int, percent: float, split: str) -> hopf_jax.Graph
     return load_dataset(dataset, fold=fold, percent=percent, split=split)
 
 
-def run(cell: Cell) -> Record:
-    """Learn and score; F1 in percent, as the paper prints it."""
+def run(
+    cell: Cell, workdir: pathlib.Path | None = None, watch: Watch = UNWATCHED
+) -> Record:
+    """Learn and score; F1 in percent, as the paper prints it.
+
+    Args:
+      cell: what.
+      workdir: where its fit keeps checkpoints, and goes on from them.
+      watch: where it reports to.
+    """
     graph = _load(cell.dataset, cell.fold, cell.percent, cell.split)
     begun = time.perf_counter()
     learn = _learn_inductively if cell.split == "inductive" else _learn
-    result, iterations = learn(cell, graph)
-    seconds = time.perf_counter() - begun
+    with watch.over(cell.name) as reports:
+        fit = functools.partial(
+            hopf_jax.fit, callbacks=reports.callbacks, workdir=workdir
+        )
+        result, iterations = learn(cell, graph, fit)
+        reports.tell(result)
+    # A fit that went on has spent more than this process saw of it.
+    seconds = max(
+        time.perf_counter() - begun, sum(r["seconds"] for r in result.iterations)
+    )
     return {
         "scores": iterations[result.iteration - 1]["scores"],
         "iteration": result.iteration,
@@ -107,20 +136,18 @@ def run(cell: Cell) -> Record:
 
 
 def _learn(
-    cell: Cell, graph: hopf_jax.Graph
+    cell: Cell, graph: hopf_jax.Graph, fit: Callable[..., hopf_jax.Result]
 ) -> tuple[hopf_jax.Result, list[dict[str, Any]]]:
-    result = hopf_jax.fit(
-        graph, cell.model, cell.config, seed=cell.seed, progress=False
-    )
+    result = fit(graph, cell.model, cell.config, seed=cell.seed, progress=False)
     return result, [_in_percent(record) for record in result.iterations]
 
 
 def _learn_inductively(
-    cell: Cell, graph: hopf_jax.Graph
+    cell: Cell, graph: hopf_jax.Graph, fit: Callable[..., hopf_jax.Result]
 ) -> tuple[hopf_jax.Result, list[dict[str, Any]]]:
     """Learn without the test graphs, then replay every iteration on them."""
     seen, new = induced(graph, ~graph.test), induced(graph, graph.test)
-    result, iterations = _learn(cell, seen)
+    result, iterations = _learn(cell, seen, fit)
     # Labels of the new graphs are for scoring only: no node of them is a training node.
     unlabelled = new.with_split()
     for t, record in enumerate(iterations, start=1):

@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -39,6 +40,26 @@ def read_json(path: pathlib.Path) -> Any:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
+
+
+def sweep(path: pathlib.Path) -> None:
+    """Remove what processes that were killed left of writing this file."""
+    if "://" not in os.fspath(path):
+        for left in path.parent.glob(f".{path.name}.*"):
+            left.unlink(missing_ok=True)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Remove a file, or a folder and all that is in it, if it is there."""
+    if "://" in os.fspath(path):
+        if path.is_dir():
+            path.rmtree()  # type: ignore[attr-defined]
+        else:
+            path.unlink(missing_ok=True)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:
@@ -87,7 +108,7 @@ def code_digest() -> str:
     package = pathlib.Path(hopf_jax.__file__).parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
-        if file.name in ("__init__.py", "plotting.py"):
+        if file.name in ("__init__.py", "plotting.py", "logs.py", "interruption.py"):
             continue  # They compute nothing.
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import hopf_jax
 from experiments import arguments, folders, paper, watching
+from hopf_jax import processes
 from hopf_jax.datasets import DatasetError, load_dataset
 
 _MODULE = "experiments.job"
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = parser()
     options = made.parse_args(argv)
     try:
+        processes.initialize(options.coordinator, options.processes, options.process_id)
         run(options, argv)
     except (DatasetError, ValueError) as error:
         made.error(str(error))
@@ -57,6 +59,25 @@ def parser() -> argparse.ArgumentParser:
         metavar="EPOCHS",
         help="at least so many from one checkpoint to the next (default: 1)",
     )
+    made.add_argument(
+        "--batches-per-step",
+        type=arguments.positive,
+        default=1,
+        metavar="SUBGRAPHS",
+        help="of a training step, a multiple of the devices (default: 1)",
+    )
+    made.add_argument(
+        "--devices",
+        type=arguments.positive,
+        help="that share a step (default: 1, or all of several processes)",
+    )
+    made.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="of a job of several processes, where the cluster does not tell",
+    )
+    made.add_argument("--processes", type=arguments.positive, help="of the job")
+    made.add_argument("--process-id", type=int, help="which of them this is, from 0")
     watching.add_options(made)
     return made
 
@@ -65,6 +86,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
     """Train, or go on, or find it done; the result, with its files written."""
     name = f"{options.dataset}/{options.model}/fold-{options.fold}/seed-{options.seed}"
     config = paper.config_for(options.dataset, options.hops)
+    config = dataclasses.replace(config, batches_per_step=options.batches_per_step)
     if options.max_epochs is not None:
         config = dataclasses.replace(config, max_epochs=options.max_epochs)
     graph = load_dataset(options.dataset, fold=options.fold)
@@ -77,7 +99,12 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
             callbacks=reports.callbacks,
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
+            devices=options.devices,
         )
+        if not processes.is_main():
+            return result
+        for path in (options.workdir / "result.npz", options.workdir / "scores.json"):
+            folders.sweep(path)
         result.save(options.workdir / "result.npz")
         scores = {
             "run": name,

@@ -1,9 +1,10 @@
 """Table 3: learn every model on the folds of a dataset, and print ours beside the
 paper's.
 
-Finished cells (a model on a fold) are kept under WORKDIR/DATASET/cells: a run that was
-stopped resumes, and --fresh starts over. Writes table.json, report.md and report.html
-to WORKDIR/DATASET; with several datasets also WORKDIR/all, with aggregates over them.
+Finished cells (a model on a fold) are kept under WORKDIR/DATASET/cells, and checkpoints
+of those at work: a run that was stopped resumes, and --fresh starts over. Writes
+table.json, report.md and report.html to WORKDIR/DATASET; with several datasets also
+WORKDIR/all, with aggregates over them.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from experiments import (
     report,
     running,
     tables,
+    watching,
 )
 from experiments.cells import Cell, Record
 from hopf_jax.datasets import DatasetError, load_dataset
@@ -74,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a number; auto, or a list to choose from, by validation F1 "
         "(default: the paper's by dataset)",
     )
+    watching.add_options(parser)
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a cell is below its goal"
     )
@@ -124,6 +127,7 @@ def reproduce(
         fresh=options.fresh,
         workers=options.workers,
         on_done=on_done,
+        watch=watching.watch(options),
     )
     table = {
         "dataset": dataset,

@@ -5,6 +5,7 @@ are nearly twice as fast as one of two threads.
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import signal
@@ -15,19 +16,23 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 
 import jax
 from tqdm.std import tqdm
 
 from experiments import cells, folders
 from experiments.cells import Cell, Record
+from experiments.watching import UNWATCHED, Watch
 from hopf_jax.datasets import DatasetError
 
 Done = tuple[
     Cell, Record | None, str
 ]  # what was asked, its record, or why there is none
+Keep = Callable[[Cell], Done]
 
 _SINGLE_THREADED = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_GRACE = 15.0  # seconds; batch systems give 30 from SIGTERM to SIGKILL
 _XLA_FLAG = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -46,6 +51,7 @@ def run_cells(
     workers: int | None = None,
     on_done: Callable[[Cell, Record | None, str], None] = lambda *done: None,
     unit: str = "cell",
+    watch: Watch = UNWATCHED,
 ) -> dict[Cell, Record]:
     """The records of the wanted cells, kept ones first, with a bar on stderr.
 
@@ -56,6 +62,7 @@ def run_cells(
       workers: processes; None for `default_workers`.
       on_done: called with each cell, its record or None, and what went wrong.
       unit: what the bar counts.
+      watch: where the runs report to.
     """
     wanted = list(dict.fromkeys(wanted))
     if fresh:
@@ -69,6 +76,7 @@ def run_cells(
             missing.append(cell)
         else:
             records[cell] = record
+            folders.remove(cell.checkpoints(folder))  # Stopped before it could.
     kept = list(records)
     # The bar's rate must not count what was there before: `initial` sees to it.
     with _bar(len(wanted), len(kept), unit) as bar:
@@ -76,7 +84,8 @@ def run_cells(
             on_done(cell, records[cell], "")
         if missing:
             count = default_workers() if workers is None else workers
-            with contextlib.closing(_run(missing, folder, count)) as done, _told(bar):
+            keep = functools.partial(run_and_keep, folder=folder, watch=watch)
+            with contextlib.closing(_run(missing, keep, count)) as done, _told(bar):
                 for cell, record, problem in done:
                     if record is not None:
                         records[cell] = record
@@ -117,19 +126,19 @@ def _bar(total: int, initial: int, unit: str) -> tqdm:
     )
 
 
-def _run(missing: list[Cell], folder: pathlib.Path, workers: int) -> Generator[Done]:
+def _run(missing: list[Cell], keep: Keep, workers: int) -> Generator[Done]:
     with _stopped_by_sigterm():
         if workers <= 1 or len(missing) == 1:
             for cell in missing:
-                yield run_and_keep(cell, folder)
+                yield keep(cell)
         else:
-            yield from _run_parallel(missing, folder, min(workers, len(missing)))
+            yield from _run_parallel(missing, keep, min(workers, len(missing)))
 
 
-def run_and_keep(cell: Cell, folder: pathlib.Path) -> Done:
-    """Run a cell and keep its record, in this process."""
+def run_and_keep(cell: Cell, folder: pathlib.Path, watch: Watch = UNWATCHED) -> Done:
+    """Run a cell and keep its record, in this process; or go on with it."""
     try:
-        record = cells.run(cell)
+        record = cells.run(cell, cell.checkpoints(folder), watch)
     except (ValueError, MemoryError, DatasetError, jax.errors.JaxRuntimeError) as error:
         # One cell that diverges or does not fit leaves the others of the table.
         return cell, None, f"{type(error).__name__}: {error}"
@@ -137,9 +146,7 @@ def run_and_keep(cell: Cell, folder: pathlib.Path) -> Done:
     return cell, record, ""
 
 
-def _run_parallel(
-    missing: list[Cell], folder: pathlib.Path, workers: int
-) -> Iterator[Done]:
+def _run_parallel(missing: list[Cell], keep: Keep, workers: int) -> Iterator[Done]:
     queue, killed = list(missing), []
     while queue:
         with _pool(workers) as pool:
@@ -148,7 +155,7 @@ def _run_parallel(
                 # One each: if a worker is killed, it is known over what.
                 while queue and len(flying) < workers:
                     cell = queue.pop(0)
-                    flying[pool.submit(run_and_keep, cell, folder)] = cell
+                    flying[pool.submit(keep, cell)] = cell
                 landed, _ = wait(flying, return_when=FIRST_COMPLETED)
                 broken = False
                 for future in landed:
@@ -165,7 +172,7 @@ def _run_parallel(
     for cell in killed:
         try:
             with _pool(1) as pool:
-                yield pool.submit(run_and_keep, cell, folder).result()
+                yield pool.submit(keep, cell).result()
         except BrokenProcessPool:
             yield cell, None, "its process was killed: out of memory?"
 
@@ -183,8 +190,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.kill()  # What they were at is lost; what they kept is whole.
+        _stop(list((pool._processes or {}).values()))
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -195,12 +201,26 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
                 os.environ[name] = value
 
 
+def _stop(processes: Sequence[BaseProcess]) -> None:
+    """End worker processes: a fit keeps a checkpoint, if that does not take long."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + _GRACE
+    for process in processes:
+        process.join(max(0, until - time.monotonic()))
+        process.kill()
+
+
 def _begin(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides on Ctrl-C.
+    # Its own lock is a semaphore, which a process that is ended by a signal leaves.
+    tqdm.set_lock(threading.RLock())
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_GRACE)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="hopf-orphan").start()

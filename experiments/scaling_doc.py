@@ -6,7 +6,6 @@ Reads docs/measured/*.json, as `experiments.halos`, `partitioned`, `large` and
 
 import json
 import pathlib
-import re
 import statistics
 import sys
 from collections.abc import Mapping
@@ -54,18 +53,22 @@ def read(folder: pathlib.Path = MEASURED) -> dict[str, Any]:
 def render(text: str, measured: Mapping[str, Any]) -> str:
     """The page with each table in its place."""
     made = {
-        "halos": halo_table(measured["halos"]),
-        "simulation": simulation_table(measured["partitioned"]),
-        "large": large_table(measured["large"]),
-        "weak": weak_table(measured["weak_scaling"]),
+        name: make(measured[of]) if of in measured else f"Not measured: {of}.json."
+        for name, of, make in (
+            ("halos", "halos", halo_table),
+            ("simulation", "partitioned", simulation_table),
+            ("large", "large", large_table),
+            ("weak", "weak_scaling", weak_table),
+        )
     }
     for name, size in GRAPHS.items():
         made[name] = size_table(size, measured["halos"])
     for name, table in made.items():
-        pattern = rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text, count = re.subn(
-            pattern, lambda m, t=table: f"{m[1]}{t}\n{m[2]}", text, flags=re.S
-        )
+        begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        count = text.count(begin)
+        before, _, rest = text.partition(begin)
+        after = rest[rest.find(end) :]
+        text = f"{before}{begin}{table}\n{after}"
         if count != 1:
             raise ValueError(f"{DOC.name} has {count} places for the table {name!r}.")
     return text
@@ -200,14 +203,8 @@ def large_table(found: Mapping[str, Any]) -> str:
 
 def weak_table(found: Mapping[str, Any]) -> str:
     """Epochs against processes."""
-    header = [
-        "processes",
-        "roots",
-        "steps",
-        "epoch, s",
-        "least to most, s",
-        "efficiency",
-    ]
+    header = ["processes", "roots", "steps", "epoch, s", "least to most, s"]
+    header += ["efficiency", "processor, s a process", "efficiency"]
     rows = [
         [
             count,
@@ -215,11 +212,15 @@ def weak_table(found: Mapping[str, Any]) -> str:
             str(p["steps"]),
             f"{p['epoch_seconds']:.3f}",
             f"{p['least_seconds']:.3f} to {p['most_seconds']:.3f}",
-            f"{p['efficiency']:.2f}",
+            f"{p['epoch_efficiency']:.2f}",
+            f"{p['cpu_seconds']:.3f}",
+            f"{p['cpu_efficiency']:.2f}",
         ]
         for count, p in found["points"].items()
     ]
-    return table(header, rows)
+    # A machine that does nothing else has a load of about as many as are measured.
+    load = f"The machine's load was {found['load']:.0f}, on {found['cores']} cores."
+    return f"{table(header, rows)}\n\n{load}"
 
 
 if __name__ == "__main__":

@@ -34,6 +34,9 @@ class Watch:
             yield Reports(callbacks, lines)
 
 
+UNWATCHED = Watch()
+
+
 @dataclasses.dataclass(frozen=True)
 class Reports:
     """What `fit` calls while it learns, and what is told of its result."""
@@ -51,16 +54,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """--log-json and --tensorboard."""
     parser.add_argument(
         "--log-json",
+        type=_log,
         metavar="PATH",
         help="add a line of JSON an epoch to this file; - for stdout",
     )
     parser.add_argument(
-        "--tensorboard", metavar="DIR", help="write TensorBoard's event files here"
+        "--tensorboard",
+        type=_board,
+        metavar="DIR",
+        help="write TensorBoard's event files here",
     )
+
+
+def _log(text: str) -> str:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a local file, nor -")
+    return text
+
+
+def _board(text: str) -> str:
+    try:
+        TensorBoard(text)  # Here, rather than in every worker.
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def watch(options: argparse.Namespace) -> Watch:
     """What these options ask for."""
-    if options.tensorboard is not None:
-        TensorBoard(options.tensorboard)  # Fails here if its package is missing.
     return Watch(options.log_json, options.tensorboard)

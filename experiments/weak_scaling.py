@@ -2,10 +2,11 @@
 
 Every process is held to one core and has the same number of training roots; with P
 processes the graph is the same, a step has P times the subgraphs, and an epoch as many
-steps. Efficiency is the epoch of one process over the epoch of P. Processes of one
-machine share its memory bandwidth and caches, and talk over loopback: this says what
-the library adds, not what a network does. Writes weak_scaling.json to
-WORKDIR/weak_scaling.
+steps. Efficiency is the epoch of one process over the epoch of P: in seconds, which
+want a machine that does nothing else, and in processor seconds of a process, which do
+not, but leave out what it waits. Processes of one machine share its memory bandwidth
+and caches, and talk over loopback: this says what the library adds, not what a network
+does. Writes weak_scaling.json to WORKDIR/weak_scaling.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import pathlib
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,17 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 1
             point = json.loads(into.read_text())
         points[str(count)] = point
-        first = points[str(min(map(int, points)))]["epoch_seconds"]
-        point["efficiency"] = round(first / point["epoch_seconds"], 3)
+        first = points[str(min(map(int, points)))]
+        for name in ("epoch", "cpu"):
+            ratio = first[f"{name}_seconds"] / point[f"{name}_seconds"]
+            point[f"{name}_efficiency"] = round(ratio, 3)
         print(
             f"{count} processes: {point['roots']} roots, {point['steps']} steps an "
             f"epoch, {point['epoch_seconds']:.3f} s ({point['least_seconds']:.3f} to "
-            f"{point['most_seconds']:.3f}), efficiency {point['efficiency']:.2f}",
+            f"{point['most_seconds']:.3f}), efficiency {point['epoch_efficiency']:.2f};"
+            f" processor {point['cpu_seconds']:.3f} s each, efficiency "
+            f"{point['cpu_efficiency']:.2f}",
             flush=True,
         )
     data = {
         "points": points,
         "cores": cores,
+        "load": os.getloadavg()[0],
         "caveat": "one machine: a core each, shared memory and loopback",
     }
     path = options.workdir / "weak_scaling" / "weak_scaling.json"
@@ -109,16 +116,22 @@ def _measure(options: argparse.Namespace) -> None:
         max_epochs=options.epochs + 1,
         min_epochs=options.epochs + 1,
     )
-    result = hopf_jax.fit(graph, config=config, progress=False)
-    seconds = [
-        record["seconds"] for record in result.history[1:]
-    ]  # The first compiles.
+    marks: list[float] = []
+    result = hopf_jax.fit(
+        graph,
+        config=config,
+        progress=False,
+        callbacks=[lambda record: marks.append(time.process_time())],
+    )
+    # The first epoch compiles.
+    seconds = [record["seconds"] for record in result.history[1:]]
     if processes.is_main():
         each = config.batch_size * config.batches_per_step
         point = {
             "epoch_seconds": round(statistics.median(seconds), 4),
             "least_seconds": round(min(seconds), 4),
             "most_seconds": round(max(seconds), 4),
+            "cpu_seconds": round(float(np.median(np.diff(marks))), 4),
             "roots": options.roots * count,
             "steps": -(-options.roots * count // each),
         }

@@ -46,6 +46,17 @@ class Aggregate:
     ordered: bool = False
     sparse: bool = False
 
+    def __post_init__(self) -> None:
+        """An aggregate that cannot be called or saved fails here."""
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"name is {self.name!r}; give the aggregate a name.")
+        for field in ("apply", "shapes"):
+            if not callable(getattr(self, field)):
+                raise ValueError(
+                    f"{field} of {self.name!r} is {getattr(self, field)!r}; it must "
+                    "be a function."
+                )
+
     def width(self, width: int, hidden: int) -> int:
         """Columns of the result for an x of `width` columns."""
         return width if self.linear else hidden

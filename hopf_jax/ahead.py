@@ -18,16 +18,18 @@ from hopf_jax.models import Row
 
 
 def known_ahead(graph: Graph, row: Row, config: Config) -> bool:
-    """Whether F(A) Psi of the first hop is a constant, and small enough to hold."""
+    """Whether F(A) Psi of the first hop is a constant, and as small as the features.
+
+    These are on the device then too. A memory budget plays no part, so that streamed
+    and resident training come to the same numbers.
+    """
     layers = row.num_layers(config.num_hops)
     plain = row.learned_hops and not row.input_layer and row.aggregate.linear
     if not (config.precompute and plain and layers) or row.reach(layers) != layers:
         return False
     features = graph.features
     dense = not sp.issparse(features) and not isinstance(features, np.memmap)
-    width = len(row.psi) * max(graph.num_features, config.hidden_size)
-    fits = 4 * graph.num_nodes * width <= config.memory_budget
-    return dense and fits and config.dropout == 0 and config.fanouts is None
+    return dense and config.dropout == 0 and config.fanouts is None
 
 
 class FirstHop:

@@ -8,6 +8,7 @@ the seed, the iteration and the epoch. Every process of a job reads; the first w
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -114,8 +115,8 @@ class Keeper:
         from etils import epath
 
         self._ocp = ocp
-        # Orbax wants an absolute path.
-        self._folder = epath.Path(workdir).expanduser().absolute() / "checkpoints"
+        if not isinstance(workdir, str | os.PathLike) or not os.fspath(workdir):
+            raise ValueError(f"workdir is {workdir!r}; give a path, or None for none.")
         self._identity = dict(identity)
         self._start = start
         self._every = every
@@ -123,8 +124,24 @@ class Keeper:
         self._saved: Standing | None = None
         self._earliest = 0.0
         self._writes = jax.process_index() == 0
-        if self._writes:
+        try:
+            path = epath.Path(workdir).expanduser()
+            if os.fspath(path).startswith("gs://"):
+                # Orbax would miss it at the third checkpoint, when it prunes.
+                importlib.import_module("google.cloud.storage")
+            else:
+                path = path.absolute()  # As orbax wants it.
+            self._folder = path / "checkpoints"
             self._folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ValueError(
+                f"workdir is {os.fspath(workdir)}, which is not a folder."
+            ) from error
+        except ImportError as error:
+            raise ValueError(
+                f"workdir is {os.fspath(workdir)}, and a package for that is missing: "
+                f"{error}. For gs://, pip install 'hopf-jax[gcs]'."
+            ) from error
         self._manager = self._open()
 
     def _open(self) -> Any:
@@ -165,7 +182,7 @@ class Keeper:
                 warnings.warn(
                     f"Checkpoint {self._folder / str(step)} cannot be read and is left "
                     f"out: {type(error).__name__}: {error}",
-                    stacklevel=3,
+                    stacklevel=5,  # Whoever called fit.
                 )
                 if self._writes:
                     self._manager.delete(step)
@@ -212,6 +229,9 @@ class Keeper:
 def identify(graph: Graph, row: Row, config: Config, seed: int) -> dict[str, Any]:
     """What a run's numbers depend on, as plain data; the graph as a digest."""
     versions = {f"version of {n}": importlib.metadata.version(n) for n in _PACKAGES}
+    # Of the code that runs; a checkout need not be what is installed.
+    package = importlib.import_module(__name__.partition(".")[0])
+    versions[f"version of {package.__name__}"] = package.__version__
     settings = {f"config.{n}": v for n, v in dataclasses.asdict(config).items()}
     rows = {f"row.{n}": v for n, v in row_to_json(row).items()}
     about = {"format": _FORMAT, "graph": _digest_graph(graph), "seed": seed}

@@ -1,6 +1,7 @@
 """What `Graph` accepts: every check says what is wrong, where, and what to do."""
 
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def check_edges(
             f"{receivers.size}. Give one sender and one receiver an edge."
         )
     for name, ends in (("senders", senders), ("receivers", receivers)):
-        _first(
+        refuse_first(
             (ends < 0) | (ends >= num_nodes),
             lambda i, name=name, ends=ends: (
                 f"{name}[{i}] is {ends[i]}, but the graph has {num_nodes} nodes "
@@ -43,11 +44,11 @@ def check_edges(
 
 def check_weights(weights: np.ndarray) -> None:
     """Edge weights are finite and non-negative (the paper's setting)."""
-    _first(
+    refuse_first(
         ~np.isfinite(weights),
         lambda i: f"weights[{i}] is {weights[i]}. Replace it or drop the edge.",
     )
-    _first(
+    refuse_first(
         weights < 0,
         lambda i: (
             f"weights[{i}] is {weights[i]}. Edge weights must be non-negative: "
@@ -64,8 +65,8 @@ def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[np.ndarray, ..
             f"indptr has {indptr.size} entries, but {num_nodes} nodes need "
             f"{num_nodes + 1}: one a node, and the end."
         )
-    _first(
-        np.diff(indptr) < 0,
+    refuse_first(
+        indptr[1:] < indptr[:-1],  # Not their difference, which can overflow.
         lambda i: (
             f"indptr falls at {i}: {indptr[i]} to {indptr[i + 1]}. Sort the rows."
         ),
@@ -81,38 +82,32 @@ def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[np.ndarray, ..
 def check_features(features: Any) -> np.ndarray | sp.csr_array:
     """Features [N, F] as float32, dense or CSR; a memory map stays on disk."""
     if sp.issparse(features):
+        _check_matrix(features)
         matrix = sp.csr_array(features)
         with np.errstate(over="ignore"):  # Refused below, by its place.
             data = matrix.data.astype(np.float32)
-        _first(
-            ~np.isfinite(data),
-            lambda i: _not_finite(
-                data[i],
-                int(np.searchsorted(matrix.indptr, i, side="right")) - 1,
-                int(matrix.indices[i]),
-            ),
-        )
         # A copy: merging duplicates sorts in place, and the caller's stays as it was.
         indices, indptr = matrix.indices.copy(), matrix.indptr.copy()
         matrix = sp.csr_array((data, indices, indptr), matrix.shape)
         matrix.sum_duplicates()
+        refuse_first(
+            ~np.isfinite(matrix.data),
+            lambda i: _not_finite(
+                matrix.data[i],
+                int(np.searchsorted(matrix.indptr, i, side="right")) - 1,
+                int(matrix.indices[i]),
+            ),
+        )
         return matrix
     if features is None:
         raise ValueError(
             "features is None. Give a matrix [N, F]; for a graph without attributes "
             "scipy.sparse.eye_array(N) makes each node its own feature."
         )
-    matrix = features if isinstance(features, np.memmap) else np.asarray(features)
-    if matrix.dtype.kind not in "fiub":
-        raise ValueError(
-            f"features has dtype {matrix.dtype}. Encode it as numbers first "
-            "(one-hot, or a bag of words)."
-        )
-    if matrix.ndim != 2:
-        raise ValueError(
-            f"features has shape {matrix.shape}; it must be [nodes, features]. "
-            "Reshape a single feature with features[:, None]."
-        )
+    matrix = features
+    if not isinstance(features, np.memmap):
+        matrix = to_array(features, "features")
+    _check_matrix(matrix)
     for start in range(0, matrix.shape[0], _ROWS_AT_ONCE):
         with np.errstate(over="ignore"):
             rows = np.asarray(matrix[start : start + _ROWS_AT_ONCE], np.float32)
@@ -136,7 +131,7 @@ def check_stored(
     num_nodes = features.shape[0]
     check_csr(indptr, indices, num_nodes)
     for start, part in _pieces(indices):
-        _first(
+        refuse_first(
             (part < 0) | (part >= num_nodes),
             lambda i, start=start, part=part: (
                 f"indices[{start + i}] is {part[i]}, but the graph has {num_nodes} "
@@ -154,7 +149,7 @@ def check_stored(
     if sp.issparse(features):
         check_csr(features.indptr, features.indices, num_nodes)
         for start, part in _pieces(features.data):
-            _first(
+            refuse_first(
                 ~np.isfinite(part),
                 lambda i, start=start, part=part: (
                     f"features.data[{start + i}] is {part[i]}; write numbers."
@@ -167,7 +162,7 @@ def check_stored(
             f"labels has shape {labels.shape}; it must be [{num_nodes}, C]."
         )
     for start, part in _pieces(labels):
-        _first(
+        refuse_first(
             np.any(part > 1, axis=1),
             lambda i, start=start, part=part: (
                 f"labels[{start + i}] is {part[i]}; a label matrix holds 0 and 1 only."
@@ -180,48 +175,11 @@ def _pieces(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, np.asarray(array[start : start + 64 * _ROWS_AT_ONCE])
 
 
-def check_labels(
-    labels: Any, num_nodes: int, multilabel: bool | None, label_names: Any
-) -> tuple[np.ndarray, np.ndarray, bool, tuple[str, ...]]:
-    """Labels as a 0/1 matrix [N, C], which nodes are known, multi-label?, names.
-
-    Class ids: -1, NaN, None or "" is unknown. A matrix: a row with a NaN is unknown,
-    and so is an all-zero row of a one-hot matrix.
-    """
-    array = _plain(np.asarray(labels))
-    if array.ndim not in (1, 2):
-        raise ValueError(
-            f"labels has shape {array.shape}; give class ids [N] or a matrix [N, C]."
-        )
-    if array.shape[0] != num_nodes:
-        raise ValueError(
-            f"labels has {array.shape[0]} rows, but there are {num_nodes} nodes. "
-            "Give one a node; -1 (or a row of NaN) marks an unknown label."
-        )
-    if array.ndim == 1:
-        if multilabel:
-            raise ValueError(
-                "multilabel=True needs labels as a matrix [N, C], not class ids."
-            )
-        matrix, known, found = _from_ids(array, label_names)
-        multilabel = False
-    else:
-        matrix, known, multilabel = _from_matrix(array, multilabel)
-        found = tuple(str(c) for c in range(matrix.shape[1]))
-    names = found if label_names is None else tuple(str(n) for n in label_names)
-    if len(names) != matrix.shape[1]:
-        raise ValueError(
-            f"label_names has {len(names)} names, but there are {matrix.shape[1]} "
-            "labels. Give one a label, in the order of the ids or columns."
-        )
-    return matrix, known, multilabel, names
-
-
 def check_nodes(nodes: Any, num_nodes: int, name: str) -> np.ndarray:
     """A boolean mask [N], or node ids, as a boolean mask [N]."""
     if nodes is None:
         return np.zeros(num_nodes, bool)
-    array = np.asarray(nodes)
+    array = to_array(nodes, name)
     if array.dtype == bool:
         if array.shape != (num_nodes,):
             raise ValueError(
@@ -236,7 +194,7 @@ def check_nodes(nodes: Any, num_nodes: int, name: str) -> np.ndarray:
 def check_ids(nodes: Any, num_nodes: int, name: str) -> np.ndarray:
     """Node ids in range, as int64 [R]."""
     ids = _integers(nodes, name)
-    _first(
+    refuse_first(
         (ids < 0) | (ids >= num_nodes),
         lambda i: (
             f"{name}[{i}] is {ids[i]}, but the graph has {num_nodes} nodes "
@@ -251,14 +209,14 @@ def check_split(masks: dict[str, np.ndarray], known: np.ndarray) -> None:
     names = list(masks)
     for i, name in enumerate(names):
         for other in names[i + 1 :]:
-            _first(
+            refuse_first(
                 masks[name] & masks[other],
                 lambda v, name=name, other=other: (
                     f"node {v} is in both {name} and {other}. Take it out of one: "
                     "scores on nodes that were trained on mean nothing."
                 ),
             )
-        _first(
+        refuse_first(
             masks[name] & ~known,
             lambda v, name=name: (
                 f"node {v} is in {name} but its label is unknown. Give its label, or "
@@ -267,7 +225,62 @@ def check_split(masks: dict[str, np.ndarray], known: np.ndarray) -> None:
         )
 
 
-def _first(bad: np.ndarray, message: Any) -> None:
+def check_whole(value: Any, name: str, least: int = 0) -> int:
+    """A whole number, `least` or more, that fits 64 bits."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not least <= value < 2**63:
+        raise ValueError(
+            f"{name} is {reprlib.repr(value)}; give a whole number, {least} or more."
+        )
+    return int(value)
+
+
+def check_number(value: Any, name: str, good: Any, says: str) -> float:
+    """A number for which `good` holds."""
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()  # A comparison with 1e100 overflows 32 bits.
+    number = isinstance(value, int | float)
+    if not number or isinstance(value, bool) or not good(value):
+        raise ValueError(f"{name} is {reprlib.repr(value)}; give a number {says}.")
+    return value
+
+
+def check_degrees(degrees: np.ndarray) -> None:
+    """The weights of a node's edges add up to a 32-bit number."""
+    refuse_first(
+        ~(degrees <= np.finfo(np.float32).max),
+        lambda i: (
+            f"The weights of the edges of node {i} add up to {degrees[i]:g}, beyond "
+            "32-bit floats. Scale all the weights down."
+        ),
+    )
+
+
+def to_array(values: Any, name: str) -> np.ndarray:
+    """NumPy's array of some values; what cannot be one is refused by its name."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(
+            f"{name} cannot be made an array ({error}). Are its rows of one length?"
+        ) from None
+
+
+def _check_matrix(matrix: Any) -> None:
+    if matrix.dtype.kind not in "fiub":
+        raise ValueError(
+            f"features has dtype {matrix.dtype}. Encode it as numbers first "
+            "(one-hot, or a bag of words)."
+        )
+    if len(matrix.shape) != 2:
+        raise ValueError(
+            f"features has shape {matrix.shape}; it must be [nodes, features]. "
+            "Reshape a single feature with features[:, None]."
+        )
+
+
+def refuse_first(bad: np.ndarray, message: Any) -> None:
+    """Raises `message(i)` of the first i where `bad` [n] is true."""
     if bad.any():
         raise ValueError(message(int(np.argmax(bad))))
 
@@ -280,7 +293,7 @@ def _not_finite(value: float, row: int, column: int) -> str:
 
 
 def _integers(values: Any, name: str) -> np.ndarray:
-    array = np.asarray(values)
+    array = to_array(values, name)
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -294,90 +307,8 @@ def _integers(values: Any, name: str) -> np.ndarray:
 
 
 def _numbers(values: Any, name: str) -> np.ndarray:
-    array = np.asarray(values)
+    array = to_array(values, name)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be numbers; it has dtype {array.dtype}.")
     with np.errstate(over="ignore"):
         return array.astype(np.float32)
-
-
-def _plain(labels: np.ndarray) -> np.ndarray:
-    """Class ids among None as floats with NaN; names stay names."""
-    if labels.dtype != object or labels.ndim != 1:
-        return labels
-    known = [v for v in labels.tolist() if v is not None]
-    if all(isinstance(v, int | float | np.number) for v in known):
-        return np.array([np.nan if v is None else v for v in labels.tolist()], float)
-    return labels
-
-
-def _from_ids(
-    array: np.ndarray, label_names: Sequence[str] | None
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    if array.dtype.kind in "OUS":
-        text = np.array(["" if v is None or v != v else str(v) for v in array.tolist()])
-        known = text != ""
-        if label_names is None:
-            names = tuple(np.unique(text[known]).tolist())
-        else:
-            names = tuple(str(n) for n in label_names)
-        place = {name: i for i, name in enumerate(names)}
-        ids = np.array([place.get(value, -1) for value in text.tolist()], np.int64)
-        _first(
-            known & (ids < 0),
-            lambda i: (
-                f"labels[{i}] is {str(text[i])!r}, which label_names does not list."
-            ),
-        )
-    else:
-        if array.dtype.kind not in "fiub":
-            raise ValueError(f"labels has dtype {array.dtype}; give ids or names.")
-        known = (
-            ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.size, bool)
-        )
-        ids = np.where(known, array, -1)
-        _first(
-            (ids != np.floor(ids)) | (ids < -1) | (ids > 1e6),
-            lambda i: (
-                f"labels[{i}] is {array[i]}; class ids are 0, 1, 2, ... up to a "
-                "million, and -1 where unknown."
-            ),
-        )
-        ids = ids.astype(np.int64)
-        known = ids >= 0
-        count = int(ids.max(initial=-1)) + 1
-        if label_names is not None:
-            count = max(count, len(label_names))
-        names = tuple(str(c) for c in range(count))
-    matrix = np.zeros((array.size, len(names)), np.uint8)
-    matrix[np.flatnonzero(known), ids[known]] = 1
-    return matrix, known, names
-
-
-def _from_matrix(
-    array: np.ndarray, multilabel: bool | None
-) -> tuple[np.ndarray, np.ndarray, bool]:
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"labels has dtype {array.dtype}; a matrix must be 0 and 1.")
-    known = np.ones(array.shape[0], bool)
-    if array.dtype.kind == "f":
-        known = ~np.isnan(array).any(axis=1)
-    matrix = np.where(known[:, None], array, 0)
-    _first(
-        ((matrix != 0) & (matrix != 1)).any(axis=1),
-        lambda i: f"labels[{i}] is {array[i]}; a label matrix holds 0 and 1 only.",
-    )
-    matrix = matrix.astype(np.uint8)
-    counts = matrix.sum(axis=1)
-    if multilabel is None:
-        multilabel = bool((counts > 1).any())
-    if not multilabel:
-        _first(
-            counts > 1,
-            lambda i: (
-                f"labels[{i}] has {counts[i]} labels, but multilabel=False. "
-                "Pass multilabel=True."
-            ),
-        )
-        known &= counts == 1
-    return matrix, known, multilabel

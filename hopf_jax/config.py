@@ -1,6 +1,8 @@
 """`Config`: every setting of a run, with its range; the row of the model aside."""
 
 import dataclasses
+import reprlib
+import sys
 from typing import Any, Literal
 
 
@@ -50,6 +52,10 @@ class Config:
         batches then reach one hop less. Results differ by rounding, and by the order
         of batches where these are grouped by size otherwise.
       chunk_edges: edges of the whole graph predicted on at once. 1 or more.
+
+    >>> Config(dropout=1)
+    Traceback (most recent call last):
+    ValueError: dropout is 1; it must be a number from 0, below 1.
     """
 
     num_hops: int = 2
@@ -83,10 +89,11 @@ class Config:
         self._whole("num_hops", 0, 16)
         for name in ("hidden_size", "num_iterations", "batch_size", "max_epochs"):
             self._whole(name, 1)
-        for name in ("patience", "chunk_edges", "batches_per_step"):
+        for name in ("patience", "batches_per_step"):
             self._whole(name, 1)
-        for name in ("min_epochs", "memory_budget"):
-            self._whole(name, 0)
+        self._whole("min_epochs", 0)
+        self._whole("memory_budget", 0, 2**62)
+        self._whole("chunk_edges", 1, 2**62)
         for name in ("tolerance", "l2"):
             self._within(name, lambda v: v >= 0, "0 or more")
         for name in ("learning_rate", "clip"):
@@ -98,33 +105,35 @@ class Config:
         ):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
-        if self.summary not in ("labels", "hidden"):
-            self._refuse("summary", "'labels' or 'hidden'")
-        if self.scoring not in ("threshold", "cardinality"):
-            self._refuse("scoring", "'threshold' or 'cardinality'")
-        if self.init_weights not in ("glorot", "fan-out"):
-            self._refuse("init_weights", "'glorot' or 'fan-out'")
+        self._either("summary", "labels", "hidden")
+        self._either("scoring", "threshold", "cardinality")
+        self._either("init_weights", "glorot", "fan-out")
         if self.fanouts is not None:
             listed = isinstance(self.fanouts, tuple | list)
             fanouts = tuple(self.fanouts) if listed else ()
             if len(fanouts) != self.num_hops or not all(
-                isinstance(f, int) and f > 0 for f in fanouts
+                type(f) is int and 0 < f < 2**31 for f in fanouts
             ):
                 self._refuse("fanouts", f"{self.num_hops} whole numbers above 0")
             object.__setattr__(self, "fanouts", fanouts)
 
-    def _whole(self, name: str, least: int, most: int | None = None) -> None:
+    def _whole(self, name: str, least: int, most: int = 2**31 - 1) -> None:
         value = getattr(self, name)
-        good = isinstance(value, int) and not isinstance(value, bool)
-        if not good or value < least or (most is not None and value > most):
-            above = f"{least} or more" if most is None else f"{least} to {most}"
-            self._refuse(name, f"a whole number, {above}")
+        if type(value) is not int or not least <= value <= most:
+            self._refuse(name, f"a whole number, {least} to {most}")
+
+    def _either(self, name: str, *choices: str) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, str) or value not in choices:
+            self._refuse(name, " or ".join(map(repr, choices)))
 
     def _within(self, name: str, good: Any, says: str) -> None:
         value = getattr(self, name)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not good(value) or value == float("inf"):
+        if not number or not good(value) or value > sys.float_info.max:
             self._refuse(name, f"a number {says}")
 
     def _refuse(self, name: str, wanted: str) -> None:
-        raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {wanted}.")
+        # Not all of it: a number can have thousands of digits.
+        value = reprlib.repr(getattr(self, name))
+        raise ValueError(f"{name} is {value}; it must be {wanted}.")

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax import checks
+from hopf_jax.labels import check_labels, check_multilabel, gather_labels
 
 SPLITS = ("train", "validation", "test")
 
@@ -17,8 +18,9 @@ class Graph:
     """An attributed graph, with some labels and, if it is to be learned from, a split.
 
     Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`, `from_jraph`
-    or `from_pyg`; all of them take the same keywords:
+    or `from_pyg`; all of them take the same keywords.
 
+    Keyword Args:
       features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map.
       labels: class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
         Unknown: -1, NaN, None or "" as an id; a row with a NaN, or an all-zero row of
@@ -80,8 +82,14 @@ class Graph:
         """Row sums of A, [N] float32: the D of the paper."""
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float32)
-        total = np.concatenate([[0.0], np.cumsum(self.weights, dtype=np.float64)])
-        return (total[self.indptr[1:]] - total[self.indptr[:-1]]).astype(np.float32)
+        # Not by differences of a running sum: 1 is lost beside 1e30.
+        total = np.zeros(self.num_nodes)
+        rows = np.flatnonzero(np.diff(self.indptr))
+        if rows.size:
+            starts = self.indptr[rows]
+            total[rows] = np.add.reduceat(self.weights, starts, dtype=np.float64)
+        with np.errstate(over="ignore"):  # Refused when the graph is made.
+            return total.astype(np.float32)
 
     @property
     def adjacency(self) -> sp.csr_array:
@@ -104,7 +112,12 @@ class Graph:
     def with_split(
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
-        """The same graph with these nodes (masks or ids) to learn from and score on."""
+        """The same graph with these nodes (masks or ids) to learn from and score on.
+
+        >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
+        >>> graph.with_split(train=[0], validation=[1], test=[2])
+        Graph(3 nodes, 4 edges, 1 features, 2 labels, multi-class, undirected; 1 train, 1 validation, 1 test)
+        """  # noqa: E501
         masks: dict[str, Any] = {
             name: checks.check_nodes(nodes, self.num_nodes, name)
             for name, nodes in zip(SPLITS, (train, validation, test), strict=True)
@@ -129,7 +142,13 @@ class Graph:
         multilabel: bool | None = None,
         label_names: Any = None,
     ) -> Self:
-        """A graph from a list of edges; `weights` [E] are non-negative."""
+        """A graph from a list of edges; `weights` [E] are non-negative.
+
+        >>> import numpy as np
+        >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
+        >>> graph.degree.tolist(), graph.label_names, graph.known.tolist()
+        ([1.0, 2.0, 1.0], ('a', 'b'), [True, True, False])
+        """
         features = checks.check_features(features)
         n = features.shape[0]
         senders, receivers, weights = checks.check_edges(senders, receivers, weights, n)
@@ -185,7 +204,7 @@ class Graph:
             )
         matrix = sp.coo_array(adjacency)
         matrix.eliminate_zeros()  # A stored False is no edge either.
-        if matrix.shape[0] != matrix.shape[1]:
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise ValueError(f"adjacency has shape {matrix.shape}; it must be square.")
         features = checks.check_features(features)
         if matrix.shape[0] != features.shape[0]:
@@ -215,25 +234,24 @@ class Graph:
         `features` and `labels` may also name node attributes; a node without the label
         attribute is unlabelled. `weight` names an edge attribute.
         """
+        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+            raise ValueError(
+                f"graph is a {type(graph).__name__}; give a networkx graph."
+            )
         nodes = list(graph.nodes)
         place = {node: i for i, node in enumerate(nodes)}
         edges = list(graph.edges(data=weight, default=1.0) if weight else graph.edges())
         if isinstance(features, str):
             features = [_attribute(graph, node, features) for node in nodes]
         if isinstance(labels, str):
-            labels = [graph.nodes[node].get(labels) for node in nodes]
-            if any(isinstance(v, list | tuple | np.ndarray) for v in labels):
-                width = max(len(v) for v in labels if v is not None)
-                labels = [[np.nan] * width if v is None else v for v in labels]
-            else:
-                labels = np.array([None if v is None else v for v in labels], object)
+            labels = gather_labels([graph.nodes[node].get(labels) for node in nodes])
         keywords.setdefault("directed", graph.is_directed())
         return cls.from_edges(
             np.array([place[e[0]] for e in edges], np.int64),
             np.array([place[e[1]] for e in edges], np.int64),
             features,
             labels,
-            weights=np.array([e[2] for e in edges], np.float32) if weight else None,
+            weights=[e[2] for e in edges] if weight else None,
             **keywords,
         )
 
@@ -246,17 +264,23 @@ class Graph:
         Several graphs in one tuple become one graph of several components. Padding of
         `jraph.pad_with_graphs` is not told from real nodes: unpad first.
         """
+        if not isinstance(graph, jraph.GraphsTuple):
+            raise ValueError(
+                f"graph is a {type(graph).__name__}; give a jraph.GraphsTuple."
+            )
         if not hasattr(graph.nodes, "shape"):
             raise ValueError(
                 "graph.nodes must be one array [N, F] of features; select it with "
                 "graph._replace(nodes=graph.nodes['...'])."
             )
-        weights = None if graph.edges is None else np.asarray(graph.edges)
+        weights = graph.edges
+        if weights is not None:
+            weights = checks.to_array(weights, "graph.edges")
         if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
             weights = weights[:, 0]
         return cls.from_edges(
-            np.asarray(graph.senders),
-            np.asarray(graph.receivers),
+            graph.senders,
+            graph.receivers,
             np.asarray(graph.nodes),
             labels,
             weights=weights,
@@ -273,11 +297,13 @@ class Graph:
 
         def read(name: str) -> Any:
             value = getattr(data, name, None)
-            return None if value is None else np.asarray(value)
+            return None if value is None else checks.to_array(value, f"data.{name}")
 
         for name in ("x", "edge_index"):
             if read(name) is None:
-                raise ValueError(f"data.{name} is missing.")
+                raise ValueError(
+                    f"data.{name} is missing; give a Data of PyTorch Geometric."
+                )
         edge_index = read("edge_index")
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise ValueError(
@@ -311,8 +337,10 @@ class Graph:
         n = features.shape[0]
         if n == 0:
             raise ValueError("The graph is empty: features has no rows. Give a node.")
-        if self_loops not in ("drop", "keep"):
+        if not isinstance(self_loops, str) or self_loops not in ("drop", "keep"):
             raise ValueError(f"self_loops is {self_loops!r}; use 'drop' or 'keep'.")
+        if not isinstance(directed, bool | np.bool_):
+            raise ValueError(f"directed is {directed!r}; use True or False.")
         if not directed:
             matrix = matrix.maximum(matrix.T.tocsr())
         if self_loops == "drop":
@@ -323,9 +351,9 @@ class Graph:
         if labels is None:
             labels, known = np.zeros((n, 0), np.uint8), np.zeros(n, bool)
             names: tuple[str, ...] = ()
-            multilabel = bool(multilabel)
+            multilabel = check_multilabel(multilabel)
         else:
-            labels, known, multilabel, names = checks.check_labels(
+            labels, known, multilabel, names = check_labels(
                 labels, n, multilabel, label_names
             )
         graph = cls(
@@ -340,16 +368,18 @@ class Graph:
             test=np.zeros(n, bool),
             multilabel=multilabel,
             label_names=names,
-            directed=directed,
+            directed=bool(directed),
         )
+        checks.check_degrees(graph.degree)
         return graph.with_split(train, validation, test)
 
 
 def _attribute(graph: Any, node: Any, name: str) -> Any:
     try:
-        return np.atleast_1d(graph.nodes[node][name])
+        value = graph.nodes[node][name]
     except KeyError:
         raise ValueError(
             f"node {node!r} has no attribute {name!r}. Set it on every node, or pass "
             "features as a matrix in the order of graph.nodes."
         ) from None
+    return np.atleast_1d(checks.to_array(value, f"{name!r} of node {node!r}"))

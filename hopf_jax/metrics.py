@@ -17,6 +17,8 @@ import numpy as np
 import scipy  # scipy.stats takes a second to import, and does so when it is first used
 from numpy.typing import ArrayLike
 
+from hopf_jax.checks import check_number, check_whole, to_array
+
 Table = Mapping[str, Mapping[str, float]]
 
 
@@ -36,8 +38,13 @@ class Outcome(NamedTuple):
 
 
 def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
-    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels]."""
-    ids = np.asarray(classes)
+    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels].
+
+    >>> one_hot([2, 0], 3).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    ids = to_array(classes, "classes")
+    check_whole(num_labels, "num_labels")
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(f"Want integers [N], got {ids.dtype} {list(ids.shape)}.")
     outside = np.flatnonzero((ids < 0) | (ids >= num_labels))
@@ -54,7 +61,7 @@ def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
 
 def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
     """Counts by label from two 0/1 matrices [N, C]."""
-    true, predicted = np.asarray(true), np.asarray(predicted)
+    true, predicted = to_array(true, "true"), to_array(predicted, "predicted")
     if true.ndim != 2 or true.shape != predicted.shape:
         raise ValueError(
             "Want two matrices [N, C] of one shape, got "
@@ -62,6 +69,8 @@ def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
             "make class ids a matrix with one_hot(classes, num_labels)."
         )
     for name, matrix in (("true", true), ("predicted", predicted)):
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"{name} has dtype {matrix.dtype}; it must be 0 and 1.")
         wrong = np.argwhere((matrix != 0) & (matrix != 1))
         if wrong.size:
             node, label = wrong[0]
@@ -88,16 +97,10 @@ def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, flo
     Returns:
       {"micro_f1": ..., "macro_f1": ...}, fractions in [0, 1].
     """
-    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
-    tp, fp, fn = (np.asarray(counts, np.float64) for counts in (tp, fp, fn))
-    if not tp.ndim == 1 or not tp.shape == fp.shape == fn.shape:
+    tp, fp, fn = (_counts(v, n) for n, v in (("tp", tp), ("fp", fp), ("fn", fn)))
+    if not tp.shape == fp.shape == fn.shape:
         raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
-    hits, total = 2 * tp, 2 * tp + fp + fn
-    by_label = np.divide(hits, total, out=np.zeros_like(hits), where=total > 0)
-    return {
-        "micro_f1": float(hits.sum() / total.sum()) if total.any() else 0.0,
-        "macro_f1": float(by_label.mean()) if by_label.size else 0.0,
-    }
+    return {name: float(value) for name, value in _f1(tp, fp, fn).items()}
 
 
 def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
@@ -105,8 +108,29 @@ def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
 
     Returns:
       As `f1_from_counts`.
+
+    >>> f1_scores(one_hot([0, 1, 1], 2), one_hot([0, 1, 0], 2))
+    {'micro_f1': 0.6666666666666666, 'macro_f1': 0.6666666666666666}
     """
     return f1_from_counts(*label_counts(true, predicted))
+
+
+def resampled_f1_scores(
+    true: ArrayLike, predicted: ArrayLike, times: np.ndarray
+) -> dict[str, np.ndarray]:
+    """As `f1_scores`, of B resamples of the nodes.
+
+    Args:
+      true, predicted: 0/1 matrices [N, C].
+      times: [B, N], how often each resample holds each node.
+
+    Returns:
+      {"micro_f1": [B], "macro_f1": [B]}.
+    """
+    true, predicted = np.asarray(true, bool), np.asarray(predicted, bool)
+    times = np.asarray(times, np.float64)
+    parts = (true & predicted, ~true & predicted, true & ~predicted)
+    return _f1(*(times @ part.astype(np.float64) for part in parts))
 
 
 def shortfall(table: Table) -> dict[str, float]:
@@ -114,12 +138,18 @@ def shortfall(table: Table) -> dict[str, float]:
 
     `best` is the best score of any model of the table on that dataset, so a model's
     shortfall depends on which others are in the table. Lower is better.
+
+    >>> shortfall({"one": {"cora": 80, "yeast": 60}, "two": {"cora": 60, "yeast": 60}})
+    {'one': 0.0, 'two': 12.5}
     """
     models, scores = _matrix(table)
     best = scores.max(axis=0)  # [datasets]
     if (best <= 0).any():
         raise ValueError("A shortfall needs a score above 0 on every dataset.")
-    percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
+    with np.errstate(over="ignore"):
+        percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
+    if not np.isfinite(percent).all():
+        raise ValueError("A dataset's scores lie too far apart for a ratio of them.")
     return dict(zip(models, percent.tolist(), strict=True))
 
 
@@ -184,9 +214,15 @@ def wilcoxon(
       The sum of the ranks that favour `model` (two-sided: the lesser of that and of
       the sum against it), and the p-value.
     """
-    _, scores = _matrix({model: table[model], other: table[other]})
+    models, scores = _matrix(table)
+    for name in (model, other):
+        if name not in models:
+            raise ValueError(f"The table has no model {name!r}, but {list(models)}.")
+    scores = scores[[models.index(model), models.index(other)]]
     gains = scores[0] - scores[-1]
     if relative:
+        if not scores[-1].all():
+            raise ValueError(f"{other!r} has a score of 0: no gain is relative to it.")
         gains = gains / scores[-1]
     gains = gains.round(9)  # 0.3 - 0.2 and 0.2 - 0.1 are a tie
     if not gains.any():
@@ -204,19 +240,48 @@ def critical_difference(
     range's quantile divided by sqrt(2). Two models of a table whose average ranks (ties
     averaged) differ by less are not told apart at level `alpha`.
     """
-    if num_models < 2 or num_datasets < 1:
-        raise ValueError(
-            f"Want two models and a dataset, got {num_models} and {num_datasets}."
-        )
+    if check_whole(num_models, "num_models", 2) > 1000:
+        raise ValueError(f"num_models is {num_models}; a thousand is the most.")
+    check_whole(num_datasets, "num_datasets", 1)
+    check_number(alpha, "alpha", lambda a: 1e-4 <= a < 1, "from 0.0001, below 1")
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
     scale = num_models * (num_models + 1) / (6 * num_datasets)
     return float(quantile / np.sqrt(2) * np.sqrt(scale))
 
 
+def _counts(values: ArrayLike, name: str) -> np.ndarray:
+    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
+    array = to_array(values, name)
+    if array.ndim != 1 or array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be counts [C], not {array.dtype} {array.shape}.")
+    array = array.astype(np.float64)
+    if not ((array >= 0) & (array < 2**63)).all():
+        raise ValueError(f"{name} holds a negative count, or one that is no number.")
+    return array
+
+
+def _f1(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> dict[str, np.ndarray]:
+    """Micro and macro F1 from counts [..., C]."""
+    hits, total = 2 * tp, 2 * tp + fp + fn
+    by_label = _ratio(hits, total)
+    return {
+        "micro_f1": _ratio(hits.sum(axis=-1), total.sum(axis=-1)),
+        "macro_f1": by_label.mean(axis=-1) if by_label.size else by_label.sum(axis=-1),
+    }
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """0/0 is 0."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
 def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
     """The models' names, and the scores as [models, datasets]."""
-    if not table:
-        raise ValueError("The table has no models.")
+    if not isinstance(table, Mapping) or not table:
+        raise ValueError("The table has no models; give {model: {dataset: score}}.")
+    for model, row in table.items():
+        if not isinstance(row, Mapping):
+            raise ValueError(f"The scores of {model!r} must be {{dataset: score}}.")
     datasets = list(next(iter(table.values())))
     if not datasets:
         raise ValueError("The table has no datasets.")
@@ -225,10 +290,10 @@ def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
         if differing:
             raise ValueError(
                 f"{model!r} differs from the first model in its datasets "
-                f"({', '.join(sorted(differing))}): leave those out of every model."
+                f"({', '.join(sorted(map(str, differing)))}): leave those out of all."
             )
         for dataset, score in row.items():
-            if not np.isfinite(score):
-                raise ValueError(f"The score of {model!r} on {dataset!r} is {score}.")
+            what = f"The score of {model!r} on {dataset!r}"
+            check_number(score, what, lambda s: abs(s) < 1e100, "below 1e100")
     scores = [[row[dataset] for dataset in datasets] for row in table.values()]
     return tuple(table), np.array(scores, np.float64)

@@ -1,6 +1,7 @@
 """The paper's Table 1 as data: one frozen row a model."""
 
 import dataclasses
+import sys
 import types
 from collections.abc import Mapping
 from typing import Literal
@@ -26,6 +27,14 @@ class Gate:
 
     scale: float = 1.0
     power: float = 0.0
+
+    def __post_init__(self) -> None:
+        """A gate that is no number fails here."""
+        for name in ("scale", "power"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not abs(value) <= sys.float_info.max:
+                raise ValueError(f"{name} is {value!r:.40}; give a finite number.")
 
     def __call__(self, degree: jax.Array) -> jax.Array | float:
         """Degrees [R] to weights [R], or one number where the degree plays no part."""
@@ -72,7 +81,9 @@ class Row:
         """An impossible row fails when it is written, not at epoch 40."""
         for name in ("phi", "psi"):
             signals = getattr(self, name)
-            if not isinstance(signals, tuple) or set(signals) - {"h0", "h", "y"}:
+            if not isinstance(signals, tuple) or not all(
+                isinstance(s, str) and s in ("h0", "h", "y") for s in signals
+            ):
                 raise ValueError(
                     f"{name} is {signals!r}; it must be a tuple of 'h0', 'h' and 'y'."
                 )
@@ -86,14 +97,26 @@ class Row:
             raise ValueError(
                 f"aggregate is {self.aggregate!r}; wrap it: Aggregate('name', fn)."
             )
+        for name in ("alpha", "beta"):
+            if not isinstance(getattr(self, name), Gate):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; give a Gate, as in Gate(0.5)."
+                )
+        for name in ("shared_weights", "concat", "input_layer", "learned_hops"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; use True or False."
+                )
+        if type(self.skip_from) is not int or self.skip_from < 0:
+            raise ValueError(
+                f"skip_from is {self.skip_from!r:.40}; give a hop, or 0 for no skips."
+            )
         if self.shared_weights and (self.phi != self.psi or self.concat):
             raise ValueError(
                 f"Shared weights need phi == psi and a sum: {self.phi}, {self.psi}."
             )
         if self.shared_weights and not self.aggregate.linear:
             raise ValueError(f"{self.aggregate.name} cannot share weights with phi.")
-        if self.skip_from < 0:
-            raise ValueError(f"skip_from is {self.skip_from}; 0 means no skips.")
         if self.skip_from and self.concat:
             raise ValueError("A concatenation changes the width: it cannot skip.")
         if self.skip_from == 1 and not (self.embeds or not self.learned_hops):
@@ -169,12 +192,20 @@ MODELS: Mapping[str, Row] = types.MappingProxyType({
 })
 # fmt: on
 
+DEFAULT_MODEL = "i-nip-mean"
+# What to compare first: a node alone, its neighbours alone, both, and labels besides.
+FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
+
 
 def find_row(model: str | Row) -> Row:
-    """The row of that name, or the row itself."""
+    """The row of that name, or the row itself.
+
+    >>> find_row("nip-mean").phi, find_row("nip-mean").psi
+    (('h0',), ('h',))
+    """
     if isinstance(model, Row):
         return model
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise ValueError(
             f"No model is called {model!r}. Known: {', '.join(MODELS)}. A Row of your "
             "own is accepted too."
@@ -191,7 +222,7 @@ def row_to_json(row: Row) -> dict:
 def row_from_json(data: dict) -> Row:
     """The inverse of `row_to_json`, for the aggregates of this library."""
     name = data["aggregate"]
-    if name not in AGGREGATES:
+    if not isinstance(name, str) or name not in AGGREGATES:
         raise ValueError(
             f"The saved row aggregates with {name!r}, which is not of this library "
             f"({', '.join(AGGREGATES)}). Pass the row: hopf_jax.load(path, row=...)."

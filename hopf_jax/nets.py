@@ -185,10 +185,21 @@ class Net(nn.Module):
           neighbours: what its nodes read of their neighbours at hop 1, [N, *], if it is
             known already (`ahead.py`); the batch then reaches one hop less.
         """
-        row, sizes = self.row, self.sizes
-        layers = row.num_layers(sizes.num_hops)
         if summary is not None:
             summary = jax.lax.stop_gradient(summary)
+        return self.logits(batch, x, summary, words, neighbours)
+
+    def logits(
+        self,
+        batch: Batch,
+        x: Matrix,
+        summary: jax.Array | None,
+        words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
+    ) -> jax.Array:
+        """As calling the net, and the gradient flows into the summaries too."""
+        row, sizes = self.row, self.sizes
+        layers = row.num_layers(sizes.num_hops)
         h0 = h = self.embed(x, words) if row.input_layer else self.readable(x)
         for k in range(1, layers + 1):
             # Layer k is wanted within K - k hops of the roots, if anyone reads on.

@@ -11,13 +11,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-# What jax looks for to tell that it runs in a cluster of a kind it knows: Slurm, Open
-# MPI, TPU slices of GKE, several slices. A TPU of GCE is told by its metadata server.
-_CLUSTERS = (
-    *("SLURM_STEP_NODELIST", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES"),
-    *("TPU_PROCESS_ADDRESSES", "MEGASCALE_COORDINATOR_ADDRESS", "TPU_ACCELERATOR_TYPE"),
-    "JOB_COMPLETION_INDEX",
-)
+# Signs of a cluster that jax would join. It is asked itself, unless it is too late.
+_CLUSTERS = ("SLURM_STEP_NODELIST", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES")
 _EXPLICIT = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",
     "num_processes": "JAX_NUM_PROCESSES",
@@ -53,26 +48,32 @@ def initialize(
     num_processes = _whole("num_processes", num_processes)
     process_id = _whole("process_id", process_id)
     given = dict(zip(_EXPLICIT, (coordinator, num_processes, process_id), strict=True))
-    detected = any(name in os.environ for name in _CLUSTERS)
     missing = [name for name, value in given.items() if value is None]
-    if not detected and len(missing) == len(given):
+    try:
+        # What is missing jax asks the cluster for, if it knows the kind.
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            initialization_timeout=start_seconds,
+            heartbeat_timeout_seconds=heartbeat_seconds,
+            shutdown_timeout_seconds=heartbeat_seconds,
+        )
+    except RuntimeError:
+        # Devices are in use already. Alone, in a notebook or a test, that is no matter.
+        if len(missing) < len(given) or any(name in os.environ for name in _CLUSTERS):
+            raise
         return False
-    if not detected and missing:
+    except ValueError as error:
+        if not missing or "be defined" not in str(error):
+            raise
+        if len(missing) == len(given):
+            return False
         wanted = " and ".join(f"{name} (or {_EXPLICIT[name]})" for name in missing)
         raise ValueError(
             f"A job of several processes needs {wanted} too; on Slurm, GKE and TPUs "
             "none has to be given."
-        )
-    # Processes on CPUs talk through gloo; other devices do not look at this.
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        coordinator,
-        num_processes,
-        process_id,
-        initialization_timeout=start_seconds,
-        heartbeat_timeout_seconds=heartbeat_seconds,
-        shutdown_timeout_seconds=heartbeat_seconds,
-    )
+        ) from error
     return True
 
 
@@ -97,6 +98,7 @@ def gather_rows(rows: np.ndarray) -> list[np.ndarray]:
     """The rows [n, ...] of every process, by process; numbers of rows may differ.
 
     Every process of the job has to call it, with the same type and the same columns.
+    Numbers travel in 32 bits.
     """
     if jax.process_count() == 1:
         return [rows]

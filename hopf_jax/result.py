@@ -7,15 +7,16 @@ import json
 import os
 import pathlib
 import secrets
-import zipfile
 from typing import Any
 
 import jax
 import numpy as np
 
-from hopf_jax import checks
+from hopf_jax import archive, checks
 from hopf_jax.batching import shuffle_neighbors, thin
+from hopf_jax.calibration import Calibration, Confidence, soften
 from hopf_jax.config import Config
+from hopf_jax.explaining import Explanation, explain
 from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.metrics import f1_scores
 from hopf_jax.models import Row, find_row, row_from_json, row_to_json
@@ -23,12 +24,6 @@ from hopf_jax.nets import Net, Sizes
 from hopf_jax.processes import is_main
 from hopf_jax.summaries import replay
 
-_FORMAT = 1
-# What numpy, zipfile and json raise on a file that is another's, cut short or damaged.
-_UNREADABLE = (
-    *(ValueError, KeyError, IndexError, TypeError, EOFError, OSError),
-    *(RuntimeError, zipfile.BadZipFile),
-)
 _SECONDS = "seconds"  # Never saved: the same run gives the same bytes.
 
 
@@ -45,12 +40,15 @@ class Result:
       label_names: C names.
       weights: the weights of each iteration.
       iteration: the reported one (from 1): the last whose validation micro + macro F1
-        is within a standard error of the best, node by node.
-      probabilities: [N, C] of the graph that was fitted, by the reported iteration.
+        is within two standard errors of the best, node by node.
+      probabilities: [N, C] of the graph that was fitted, by the reported iteration:
+        averaged over it and those before, as `Config.average_labels` says.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: a record an epoch: iteration, epoch, train_ and validation_ loss,
         micro_f1 and macro_f1, learning_rate, seconds.
       iterations: a record an iteration: its scores, epochs and seconds.
+      calibration: what `confidence` applies; None in a file of an older version.
+      graph: the graph that was fitted; not saved, so None after `load`.
     """
 
     row: Row
@@ -65,6 +63,8 @@ class Result:
     scores: dict[str, dict[str, float]]
     history: list[dict[str, float]]
     iterations: list[dict[str, Any]]
+    calibration: Calibration | None = None
+    graph: Graph | None = None
 
     def __repr__(self) -> str:
         sets = ", ".join(
@@ -89,7 +89,7 @@ class Result:
         if nodes is None:
             return self.probabilities
         count = len(self.probabilities)
-        if np.asarray(nodes).dtype == bool:
+        if checks.to_array(nodes, "nodes").dtype == bool:
             return self.probabilities[checks.check_nodes(nodes, count, "nodes")]
         return self.probabilities[checks.check_ids(nodes, count, "nodes")]
 
@@ -97,7 +97,67 @@ class Result:
         """Class ids [n], or a 0/1 matrix [n, C] of labels, as `predict_proba` takes."""
         return decide(self.predict_proba(nodes), self.multilabel)
 
+    def confidence(self, nodes: Any = None) -> Confidence:
+        """Probabilities calibrated on the validation nodes, as `predict_proba` takes.
+
+        Returns:
+          A `Confidence`: `probabilities`, `values` (how sure each prediction is),
+          `temperature`, and the calibration error `ece_before` and `ece_after` it.
+        """
+        if self.calibration is None:
+            raise ValueError(
+                "This result was saved by an older version, which kept no calibration. "
+                "Fit it again."
+            )
+        said = self.predict_proba(nodes)
+        calibrated = soften(said, self.calibration.temperature, self.multilabel)
+        return Confidence(calibrated, self.multilabel, self.calibration)
+
+    def explain(
+        self, node: int, graph: Graph | None = None, *, label: int | str | None = None
+    ) -> Explanation:
+        """What the prediction for a node depends on, by gradients times inputs.
+
+        Replays all iterations on the graph first, as predicting on it does.
+
+        Args:
+          node: its id.
+          graph: with the same features; None for the graph that was fitted.
+          label: whose probability to explain, an id or a name; None for the likeliest.
+
+        Returns:
+          An `Explanation`: `shares` of the node's own attributes, of each hop's and of
+          label summaries; `neighbors()`, the most influential nodes; `plot()`.
+        """
+        if graph is None:
+            graph = self.graph
+        if graph is None:
+            raise ValueError(
+                "This result was loaded from a file, which holds no graph. Give it: "
+                "result.explain(node, graph)."
+            )
+        if not isinstance(node, int | np.integer) or isinstance(node, bool):
+            raise ValueError(f"node is {node!r}; give the id of one node.")
+        checks.check_ids([node], graph.num_nodes, "node")
+        return explain(
+            make_net(self.row, self.config, self.sizes),
+            self.weights[: self.iteration],
+            self._read(graph),
+            self.config,
+            self.label_names,
+            self.multilabel,
+            int(node),
+            label,
+        )
+
     def _replay(self, graph: Graph) -> np.ndarray:
+        graph = self._read(graph)
+        net = make_net(self.row, self.config, self.sizes)
+        weights = self.weights[: self.iteration]
+        return replay(net, weights, graph, self.config, self.multilabel)
+
+    def _read(self, graph: Graph) -> Graph:
+        """The graph as the row reads it, if it fits the weights."""
         if graph.num_features != self.sizes.features:
             raise ValueError(
                 f"The graph has {graph.num_features} features, but the model learned "
@@ -108,10 +168,13 @@ class Result:
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
                 f"model knows {self.sizes.labels}. Give the same columns, or no split."
             )
-        graph = readable(graph, self.row, self.config, self.seed)
-        net = make_net(self.row, self.config, self.sizes)
-        weights = self.weights[: self.iteration]
-        return replay(net, weights, graph, self.config, self.multilabel)
+        if graph.train.any() and graph.label_names != self.label_names:
+            raise ValueError(
+                f"The graph's training nodes have labels {_few(graph.label_names)}, "
+                f"but the model knows {_few(self.label_names)}. Give the same "
+                "label_names in the same order, or no split."
+            )
+        return readable(graph, self.row, self.config, self.seed)
 
     def save(self, path: str | os.PathLike) -> None:
         """One file, without pickle; the same run saves the same bytes.
@@ -124,7 +187,7 @@ class Result:
             {k: v for k, v in r.items() if k != _SECONDS} for r in records
         ]
         meta = {
-            "format": _FORMAT,
+            "format": archive.FORMAT,
             "row": row_to_json(self.row),
             "config": dataclasses.asdict(self.config),
             "sizes": dataclasses.asdict(self.sizes),
@@ -135,6 +198,7 @@ class Result:
             "scores": self.scores,
             "history": drop(self.history),
             "iterations": drop(self.iterations),
+            "calibration": self.calibration and dataclasses.asdict(self.calibration),
         }
         text = json.dumps(meta).encode()  # In the order of the fields, which is fixed.
         arrays: dict[str, Any] = {"meta": np.frombuffer(text, np.uint8)}
@@ -162,29 +226,30 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
       row: needed only where the saved row has an aggregate of the user's own.
     """
     try:
-        # Opened here, as numpy leaves a damaged file open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        meta = json.loads(arrays.pop("meta").tobytes())
-        if meta["format"] != _FORMAT:
-            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
+        meta, arrays = archive.read(path)
         probabilities = arrays.pop("probabilities")
+        kept = meta.get("calibration")
+        calibration = None if kept is None else Calibration(**kept)
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
-            t, part = name.split("/")
-            weights[int(t) - 1][part] = array
+            number, part = name.split("/")
+            weights[range(1, len(weights) + 1).index(int(number))][part] = array
+        config, sizes = Config(**meta["config"]), Sizes(**meta["sizes"])
+        if row is None:  # Whatever its aggregate, which is looked up below.
+            row_from_json(meta["row"] | {"aggregate": "mean"})
+        archive.check(meta, sizes, config, probabilities)
     except FileNotFoundError:
         raise
-    except _UNREADABLE as error:
+    except archive.UNREADABLE as error:
         raise ValueError(
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error
     saved = row_from_json(meta["row"]) if row is None else find_row(row)
-    config, sizes = Config(**meta["config"]), Sizes(**meta["sizes"])
     wanted = weight_shapes(make_net(saved, config, sizes))
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
-        if found != wanted:
+        sound = all(archive.is_float32(array) for array in params.values())
+        if found != wanted or not sound:
             raise ValueError(
                 f"{os.fspath(path)} holds weights {found} of iteration {t}, but its "
                 f"row has {wanted}. The file is damaged, or row= is not the row that "
@@ -203,7 +268,12 @@ def load(path: str | os.PathLike, row: str | Row | None = None) -> Result:
         scores=meta["scores"],
         history=meta["history"],
         iterations=meta["iterations"],
+        calibration=calibration,
     )
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def make_net(row: Row, config: Config, sizes: Sizes) -> Net:
@@ -236,7 +306,7 @@ def score(
     graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
 ) -> dict[str, dict[str, float]]:
     """F1 scores of each set that has nodes."""
-    decided = _decided(graph, probabilities, scoring)
+    decided = decide_as_scored(graph, probabilities, scoring)
     return {
         name: f1_scores(graph.labels[mask], decided[mask])
         for name in SPLITS
@@ -248,13 +318,19 @@ def node_scores(
     graph: Graph, nodes: np.ndarray, probabilities: np.ndarray, scoring: str
 ) -> np.ndarray:
     """F1 of the labels of each of these nodes; 1 or 0 where a node has one label."""
-    decided, true = _decided(graph, probabilities, scoring)[nodes], graph.labels[nodes]
+    decided, true = (
+        decide_as_scored(graph, probabilities, scoring)[nodes],
+        graph.labels[nodes],
+    )
     hits = np.minimum(decided, true).sum(axis=1, dtype=np.float64)
     named = decided.sum(axis=1, dtype=np.float64) + true.sum(axis=1, dtype=np.float64)
     return np.where(named > 0, 2 * hits / np.maximum(named, 1), 1)
 
 
-def _decided(graph: Graph, probabilities: np.ndarray, scoring: str) -> np.ndarray:
+def decide_as_scored(
+    graph: Graph, probabilities: np.ndarray, scoring: str
+) -> np.ndarray:
+    """The 0/1 matrix [N, C] that `score` compares with the labels of the graph."""
     if graph.multilabel and scoring == "cardinality":
         return likeliest(probabilities, graph.labels.sum(axis=1))
     decided = decide(probabilities, graph.multilabel)

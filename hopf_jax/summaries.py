@@ -16,6 +16,13 @@ _ROWS_AT_ONCE = 1 << 20
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     """Softmax over classes, or a sigmoid a label, [N, C]."""
+    bad = ~np.isfinite(logits).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The prediction of node {int(bad.argmax())} is not a number: features or "
+            "edge weights are too large for these weights. Scale them, or lower "
+            "learning_rate."
+        )
     turn = jax.nn.sigmoid if multilabel else jax.nn.softmax
     if len(logits) <= _ROWS_AT_ONCE:
         return jax.device_get(turn(logits))
@@ -56,15 +63,61 @@ def next_summary(
     return mixed.astype(np.float32, copy=False)
 
 
+def output(
+    graph: Graph, config: Config, predicted: np.ndarray, summary: np.ndarray | None
+) -> np.ndarray:
+    """What an iteration gives out, [N, C]: the averaged labels (Output of Algorithm 1).
+
+    They are the summary after it, but for training nodes, where that holds the truth.
+    """
+    if summary is None or config.summary != "labels":
+        return predicted
+    out = summary.copy()
+    out[graph.train] = predicted[graph.train]
+    return out
+
+
+def last_summary(
+    net: Net,
+    weights: Sequence[dict],
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+) -> np.ndarray | None:
+    """The summary that these iterations, one after another, hand to the next one."""
+    summary = first_summary(whole.graph, net)
+    if summary is None:
+        return None
+    for iteration, params in enumerate(weights, start=1):
+        logits, hidden = predict_logits(net, params, whole, summary)
+        predicted = probabilities(logits, multilabel)
+        summary = next_summary(
+            whole.graph, config, iteration, summary, predicted, hidden
+        )
+    return summary
+
+
+def last_iteration(
+    net: Net,
+    weights: Sequence[dict],
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """The summary that the last of these iterations reads, and what it gives out."""
+    graph = whole.graph
+    summary = new = last_summary(net, weights[:-1], whole, config, multilabel)
+    logits, hidden = predict_logits(net, weights[-1], whole, summary)
+    predicted = probabilities(logits, multilabel)
+    if summary is not None:
+        t = len(weights)
+        new = next_summary(graph, config, t, summary, predicted, hidden)
+    return summary, output(graph, config, predicted, new)
+
+
 def replay(
     net: Net, weights: Sequence[dict], graph: Graph, config: Config, multilabel: bool
 ) -> np.ndarray:
     """Probabilities [N, C] on a graph, by the iterations' weights one after another."""
     whole = WholeGraph(graph, config.chunk_edges)
-    summary = first_summary(graph, net)
-    for iteration, params in enumerate(weights, start=1):
-        logits, hidden = predict_logits(net, params, whole, summary)
-        predicted = probabilities(logits, multilabel)
-        if summary is not None:
-            summary = next_summary(graph, config, iteration, summary, predicted, hidden)
-    return predicted
+    return last_iteration(net, weights, whole, config, multilabel)[1]

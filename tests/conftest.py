@@ -35,3 +35,20 @@ def compiled():
             return _COMPILED[name] - before[name]
 
     return Compiled()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many examples were tried, in all workers."""
+    fuzzed = [
+        numbers
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, numbers in getattr(report, "user_properties", ())
+        if name == "fuzzed" and report.when == "call"
+    ]
+    if fuzzed:
+        examples, refused = (sum(column) for column in zip(*fuzzed, strict=True))
+        terminalreporter.write_line(
+            f"fuzzed: {examples} examples in {len(fuzzed)} tests; "
+            f"{refused} calls were refused with a ValueError"
+        )

@@ -40,7 +40,6 @@ def test_which_rows_know_their_first_hop():
         {"dropout": 0.1},
         {"fanouts": (2, 2)},
         {"precompute": False},
-        {"memory_budget": 100},
         {"num_hops": 0},
     ],
 )

@@ -224,8 +224,8 @@ def test_a_run_compiles_one_program_a_bucket(compiled):
     assert train.num_batches > len(train.layouts)
     streamed = fitted(hidden_size=6, memory_budget=0)
     assert len(streamed.history) == 12
-    assert compiled["_train"] == len(train.layouts)
-    assert compiled["_evaluate"] == len(held.layouts)
+    assert compiled["train_groups"] == len(train.layouts)
+    assert compiled["evaluate_groups"] == len(held.layouts)
     assert compiled["resident_epoch"] == 1
 
 

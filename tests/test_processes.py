@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import hopf_jax
+from experiments.launch import free_port
 from hopf_jax import Config, processes, training
+from hopf_jax.lanes import LaneFeed
 from tests.test_architecture import ROOT
 from tests.test_spreading import SMALL, losses, run, small_graph
 
@@ -56,9 +58,19 @@ def job(folder, kill_at=0, large=False):
         return run_epoch(*arguments)
 
     training.run_epoch = counted
+    padded, pad = [], LaneFeed._padded
+
+    def noted(feed, number, *arguments):
+        padded.append((len(feed.roots), number))
+        return pad(feed, number, *arguments)
+
+    LaneFeed._padded = noted
     calls = []
     result = train(large, callbacks=[calls.append], workdir=folder / "kept")
     assert bool(calls) == (me == 0)
+    if not large:
+        # Eight lanes and eight training batches: those of the own lanes, no others.
+        assert {n for of, n in padded if of == 8} == {*range(4 * me, 4 * me + 4)}
     (folder / f"epochs-{me}").write_text(str(len(begun)))
     np.save(folder / f"probabilities-{me}.npy", result.probabilities)
     result.save(folder / ("result.npz" if me == 0 else "other.npz"))
@@ -123,22 +135,38 @@ def test_a_process_killed_ends_the_job_which_restarts_and_ends_the_same(tmp_path
 
 @pytest.fixture
 def joined(monkeypatch):
-    """What jax is told, and no job around."""
+    """What jax is told, which then does as it does without a job around."""
     told = []
-    for name in (*NAMES, *processes._CLUSTERS):
+
+    def initialize(*given, **others):
+        told.append(given)
+        if given[0] is None:
+            raise ValueError("coordinator_address should be defined.")
+        if None in given:
+            raise ValueError("Number of processes must be defined.")
+
+    for name in NAMES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(
-        jax.distributed, "initialize", lambda *given, **others: told.append(given)
-    )
-    before = jax.config.jax_cpu_collectives_implementation
-    yield told
-    jax.config.update("jax_cpu_collectives_implementation", before)
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    return told
 
 
 def test_alone_there_is_nothing_to_join(joined):
     assert not processes.initialize()
-    assert joined == []
+    assert joined == [(None, None, None)]
     assert processes.is_main()
+
+
+def test_too_late_is_no_matter_unless_there_is_a_job(monkeypatch):
+    jax.devices()
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    assert not processes.initialize()
+    with pytest.raises(RuntimeError, match="before"):
+        processes.initialize("host:1", 4, 0)
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "a,b")
+    with pytest.raises(RuntimeError, match="before"):
+        processes.initialize()
 
 
 def test_flags_come_before_the_environment(joined, monkeypatch):
@@ -150,13 +178,6 @@ def test_flags_come_before_the_environment(joined, monkeypatch):
     assert joined == [("host:1", 4, 0), ("other:2", 8, 7), ("host:1", 4, 0)]
 
 
-@pytest.mark.parametrize("name", ["SLURM_STEP_NODELIST", "TPU_WORKER_HOSTNAMES"])
-def test_clusters_that_jax_knows_are_left_to_it(joined, monkeypatch, name):
-    monkeypatch.setenv(name, "a,b")
-    assert processes.initialize()
-    assert joined == [(None, None, None)]
-
-
 def test_half_a_job_is_refused(joined, monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "host:1")
     with pytest.raises(ValueError, match=r"needs num_processes .*JAX_NUM_PROCESSES"):
@@ -164,7 +185,32 @@ def test_half_a_job_is_refused(joined, monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
     with pytest.raises(ValueError, match="num_processes is 'two'; give a whole number"):
         processes.initialize(process_id=0)
-    assert joined == []
+
+
+@pytest.mark.parametrize("kind", ["none", "slurm"])
+def test_what_jax_detects_is_joined(kind):
+    # Slurm as it is with one task; the real thing, in a process of its own.
+    slurm = {
+        "SLURM_JOB_ID": "1234",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "1",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "JAX_COORDINATOR_PORT": str(free_port()),
+    }
+    code = (
+        "import jax; from hopf_jax import processes; "
+        "print(processes.initialize(), jax.distributed.is_initialized())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | (slurm if kind == "slurm" else {}),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(kind == "slurm")] * 2
 
 
 def test_alone_everything_is_ones_own_share():

@@ -10,8 +10,9 @@ from hopf_jax.datasets import DATASETS, find
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
-def blocks():
-    text = README.read_text()
+def python_blocks(page):
+    """The examples of a page of Markdown."""
+    text = page.read_text()
     found = re.findall(r"^( *)```python\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
     return [
         re.sub(f"^{indent}", "", code, flags=re.MULTILINE) for indent, code in found
@@ -25,7 +26,7 @@ def blocks():
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     space: dict = {}
-    first, *rest = blocks()
+    first, *rest = python_blocks(README)
     exec(compile(first, "README.md", "exec"), space)
     assert space["result"].scores["test"]["micro_f1"] > 0.75
     assert "2708 nodes" in capsys.readouterr().out
@@ -36,7 +37,7 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
 
 
 def test_the_first_example_is_ten_lines():
-    lines = [line for line in blocks()[0].splitlines() if line.strip()]
+    lines = [line for line in python_blocks(README)[0].splitlines() if line.strip()]
     assert len(lines) <= 10
 
 

@@ -183,7 +183,7 @@ def test_files_of_others_are_refused(tmp_path):
 def test_another_format_is_refused(path, tmp_path):
     with np.load(path) as archive:
         arrays = dict(archive)
-    text = arrays["meta"].tobytes().replace(b'"format": 1', b'"format": 9')
+    text = arrays["meta"].tobytes().replace(b'"format": 2', b'"format": 9')
     np.savez(tmp_path / "r.npz", **arrays | {"meta": np.frombuffer(text, np.uint8)})
     with pytest.raises(ValueError, match="format 9"):
         load(tmp_path / "r.npz")

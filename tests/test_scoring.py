@@ -55,7 +55,9 @@ def test_the_last_iteration_as_good_as_any_is_reported():
     assert reported(
         [1] * 50 + [0] * 14, [0] * 4 + [1] * 46 + [0, 0, *[1] * 2, *[0] * 10]
     )
-    assert not reported([1] * 50 + [0] * 14, [0] * 4 + [1] * 46 + [0] * 14)
+    # Three lost and none gained might be chance; five are not.
+    assert reported([1] * 50 + [0] * 14, [0] * 3 + [1] * 47 + [0] * 14)
+    assert not reported([1] * 50 + [0] * 14, [0] * 5 + [1] * 45 + [0] * 14)
     assert reported([1] * 50 + [0] * 14, [0] * 64, [1] * 51 + [0] * 13)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hopf_jax import Config
-from hopf_jax.summaries import first_summary, next_summary, probabilities
+from hopf_jax.summaries import first_summary, next_summary, output, probabilities
 from tests import graphs, oracle
 
 
@@ -66,3 +66,23 @@ def test_probabilities():
     np.testing.assert_allclose(
         probabilities(logits, True), oracle.sigmoid(logits), rtol=1e-5
     )
+
+
+def test_what_is_given_out_is_averaged_but_for_training_nodes():
+    graph = graphs.tiny()
+    rng = np.random.default_rng(0)
+    first, second = rng.random((2, *graph.labels.shape)).astype(np.float32)
+    config = Config(num_iterations=4)
+    summary = next_summary(graph, config, 1, np.zeros_like(first), first, first)
+    np.testing.assert_allclose(output(graph, config, first, summary), first)
+    summary = next_summary(graph, config, 2, summary, second, second)
+    given = output(graph, config, second, summary)
+    others = ~graph.train
+    np.testing.assert_allclose(
+        given[others], 0.75 * second[others] + 0.25 * first[others], rtol=1e-6
+    )
+    np.testing.assert_array_equal(given[graph.train], second[graph.train])
+    np.testing.assert_array_equal(summary[graph.train], graph.labels[graph.train])
+    hidden = Config(num_iterations=4, summary="hidden")
+    assert output(graph, hidden, second, summary) is second
+    assert output(graph, config, second, None) is second

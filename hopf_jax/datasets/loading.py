@@ -1,6 +1,7 @@
 """`load_dataset`: a dataset by its name, as a `Graph` with a split."""
 
 import dataclasses
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,12 @@ import scipy.sparse as sp
 from hopf_jax.datasets import compact, fetch, formats
 from hopf_jax.datasets.compact import Contents
 from hopf_jax.datasets.registry import DATASETS, Counts, Dataset
-from hopf_jax.datasets.splits import decode_split, draw_split, split_graph
+from hopf_jax.datasets.splits import (
+    check_draw,
+    decode_split,
+    draw_split,
+    split_graph,
+)
 from hopf_jax.datasets.synthetic import SYNTHETIC, make_chain
 from hopf_jax.graph import Graph
 
@@ -45,14 +51,20 @@ def load_dataset(
       ValueError: an unknown name, fold, percent or split.
       DatasetError: the files are damaged, or cannot be had; the message says from
         where, and where to put them.
+
+    >>> load_dataset("chain").num_nodes
+    6
     """
-    if name not in DATASETS and name not in SYNTHETIC:
+    if not isinstance(name, str) or (name not in DATASETS and name not in SYNTHETIC):
         raise ValueError(
             f"Unknown dataset {name!r}. Known: {', '.join(DATASETS)}; synthetic: "
             f"{', '.join(SYNTHETIC)}."
         )
-    if split not in ("transductive", "inductive"):
+    if not isinstance(split, str) or split not in ("transductive", "inductive"):
         raise ValueError(f"split is {split!r}; use 'transductive' or 'inductive'.")
+    if not (data_dir is None or isinstance(data_dir, str | os.PathLike)):
+        raise ValueError(f"data_dir is {data_dir!r}; give the path of a folder.")
+    check_draw(percent, fold, seed)
     if split == "inductive" and not (name in DATASETS and DATASETS[name].inductive):
         some = ", ".join(row.name for row in DATASETS.values() if row.inductive)
         raise ValueError(f"{name} has no inductive split; {some} have.")
@@ -159,8 +171,13 @@ def check_counts(dataset: Dataset, contents: Contents) -> list[str]:
 
 def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
     """Rows scaled so that their absolute values sum to 1; all-zero rows stay zero."""
-    sums = np.asarray(abs(features).sum(axis=1), np.float32)
-    scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
+    with np.errstate(over="ignore"):
+        sums = np.asarray(abs(features).sum(axis=1), np.float32)
+        scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
+    if not (np.isfinite(sums) & np.isfinite(scale)).all():  # Beyond 32 bits on the way.
+        features = features.astype(np.float64)
+        sums = np.asarray(abs(features).sum(axis=1))
+        scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
     if sp.issparse(features):
         data = features.data * np.repeat(scale, np.diff(features.indptr))
         return sp.csr_array((data, features.indices, features.indptr), features.shape)

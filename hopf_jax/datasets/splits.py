@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from hopf_jax import checks
 from hopf_jax.graph import Graph
 
 TEST_SHARE = 0.2
@@ -30,14 +31,23 @@ def draw_split(
       percent: of all nodes, for training and validation together.
       fold: 1, 2, ...; the paper uses five.
       test: a mask to use instead of drawing one.
+
+    >>> masks = draw_split(np.ones(100, bool))
+    >>> {name: int(mask.sum()) for name, mask in masks.items()}
+    {'train': 8, 'validation': 2, 'test': 20}
     """
-    known = np.asarray(known, bool)
-    if not 0 < percent <= 100:
-        raise ValueError(f"percent is {percent}; give a number in (0, 100].")
-    if fold < 1 or int(fold) != fold:
-        raise ValueError(f"fold is {fold}; folds are 1, 2, 3, ...")
+    known = checks.to_array(known, "known")
+    if known.ndim != 1 or (known.size and known.dtype != bool):
+        raise ValueError(
+            f"known has dtype {known.dtype} and shape {known.shape}; give a mask [N], "
+            "true where a node has a label."
+        )
+    known = known.astype(bool)
+    check_draw(percent, fold, seed)
     num_nodes = known.size
-    if test is None:
+    if test is not None:
+        test = checks.check_nodes(test, num_nodes, "test")
+    else:
         nodes = np.random.default_rng([seed, 0]).permutation(np.flatnonzero(known))
         test = np.zeros(num_nodes, bool)
         test[nodes[: _share(TEST_SHARE, num_nodes)]] = True
@@ -56,10 +66,19 @@ def draw_split(
     return {"train": train, "validation": validation, "test": test}
 
 
+def check_draw(percent: float, fold: int, seed: int) -> None:
+    """What a split can be drawn by."""
+    checks.check_number(percent, "percent", lambda p: 0 < p <= 100, "in (0, 100]")
+    checks.check_whole(fold, "fold", 1)
+    checks.check_whole(seed, "seed")
+
+
 def split_graph(
     graph: Graph, *, percent: float = 10, fold: int = 1, seed: int = 0
 ) -> Graph:
     """The graph with a split drawn as the paper says; see `draw_split`."""
+    if not isinstance(graph, Graph):
+        raise ValueError(f"graph is a {type(graph).__name__}; give a hopf_jax.Graph.")
     masks = draw_split(graph.known, percent=percent, fold=fold, seed=seed)
     return graph.with_split(**masks)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from hopf_jax import checks
 from hopf_jax.datasets.splits import draw_split
 from hopf_jax.graph import Graph
 
@@ -23,6 +24,7 @@ def make_random(
     uniform classes. There is nothing to learn in it. Ten million nodes with 50 million
     edges and 10 features took 110 s and at most 5.6 GB; a feature more, 40 MB more.
     """
+    _check_sizes(num_nodes, num_edges, num_features, num_labels, seed)
     rng = np.random.default_rng(seed)
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,10 +54,9 @@ def make_planted(
       noise: the standard deviation, a feature, around a class's centre; centres are
         random directions of length 1. 0 makes the features tell the class.
     """
-    if not 0 <= homophily <= 1:
-        raise ValueError(f"homophily is {homophily}; give a share in [0, 1].")
-    if noise < 0:
-        raise ValueError(f"noise is {noise}; give a standard deviation, 0 or more.")
+    _check_sizes(num_nodes, num_edges, num_features, num_labels, seed)
+    checks.check_number(homophily, "homophily", lambda h: 0 <= h <= 1, "in [0, 1]")
+    checks.check_number(noise, "noise", lambda s: 0 <= s < 1e30, "from 0, below 1e30")
     if num_labels < 2 or num_nodes < 2 * num_labels:
         raise ValueError(
             f"{num_nodes} nodes cannot hold {num_labels} classes; a class needs two "
@@ -96,7 +97,7 @@ def make_chain(num_nodes: int = 6) -> Graph:
     aggregate. The first half is one class, the second half another; the ends are
     trained on, their neighbours validate, and the middle is the test.
     """
-    if num_nodes < 5:
+    if checks.check_whole(num_nodes, "num_nodes") < 5:
         raise ValueError(f"num_nodes is {num_nodes}; a chain with all sets needs 5.")
     nodes = np.arange(num_nodes)
     return Graph.from_edges(
@@ -108,6 +109,16 @@ def make_chain(num_nodes: int = 6) -> Graph:
         validation=[1, num_nodes - 2],
         test=nodes[2:-2],
     )
+
+
+def _check_sizes(
+    num_nodes: int, num_edges: int, num_features: int, num_labels: int, seed: int
+) -> None:
+    checks.check_whole(num_nodes, "num_nodes", 1)
+    checks.check_whole(num_edges, "num_edges")
+    checks.check_whole(num_features, "num_features", 1)
+    checks.check_whole(num_labels, "num_labels", 1)
+    checks.check_whole(seed, "seed")
 
 
 def _distinct_edges(

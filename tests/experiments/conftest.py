@@ -14,7 +14,7 @@ from hopf_jax.models import MODELS
 def pretended(monkeypatch):
     """Records that depend on the cell alone, in no time: the rest is tested."""
 
-    def pretend(cell):
+    def pretend(cell, workdir=None, watch=None):
         rng = np.random.default_rng(int(cell.key, 16))
         count = cell.config.num_iterations if MODELS[cell.model].iterative else 1
 

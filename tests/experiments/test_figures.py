@@ -15,7 +15,7 @@ from experiments import (
     running,
     scaling,
 )
-from hopf_jax import Config, Graph
+from hopf_jax import Config, Graph, fit
 from hopf_jax.datasets import make_planted, split_graph
 
 QUICK = ["--max-epochs", "1", "--workers", "1", "--workdir"]
@@ -76,8 +76,8 @@ def test_replaying_equals_learning_beside_the_new_graph():
     """The graphs are not joined, so seeing the new one could not have helped."""
     config = Config(hidden_size=4, num_iterations=2, max_epochs=2, dropout=0.0)
     cell = cells.Cell("human", "i-nip-mean", 1, config, split="inductive")
-    _, apart = cells._learn_inductively(cell, two_graphs())
-    _, joined = cells._learn(cell, two_graphs())
+    _, apart = cells._learn_inductively(cell, two_graphs(), fit)
+    _, joined = cells._learn(cell, two_graphs(), fit)
     for one, other in zip(apart, joined, strict=True):
         assert one["scores"] == other["scores"]
 
@@ -192,7 +192,7 @@ def test_a_worker_that_is_killed_is_tried_alone(tmp_path, monkeypatch):
         def __init__(self, workers):
             self.workers = workers
 
-        def submit(self, call, cell, folder):
+        def submit(self, call, cell):
             future = Future()
             if cell.fold == 2 or (cell.fold == 3 and self.workers > 1):
                 future.set_exception(BrokenProcessPool())

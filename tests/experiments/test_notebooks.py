@@ -23,7 +23,18 @@ def outputs(path):
 
 
 def test_there_are_notebooks():
-    assert FOLDER / "quickstart.ipynb" in FOLDER.iterdir()
+    names = {path.stem for path in FOLDER.glob("*.ipynb")}
+    assert names >= {"quickstart", "kernels", "inductive", "own_kernel"}
+
+
+def test_a_new_user_needs_fifteen_lines():
+    """From a networkx graph to labelled nodes, a picture and a saved model."""
+    _, *cells = code_cells(FOLDER / "quickstart.ipynb")  # The first makes the graph.
+    code = "".join("".join(cell["source"]) + "\n" for cell in cells)
+    code = code[: code.index("result.save(")] + "result.save(...)"
+    for step in ("from_networkx(", "fit(", ".plot()", ".predict("):
+        assert step in code
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
 
 
 @every_notebook

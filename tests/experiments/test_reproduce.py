@@ -107,11 +107,11 @@ def test_resuming_gives_what_an_unbroken_run_gives(
     _, expected = run(whole)
     real, done = cells.run, []
 
-    def stop_at_third(cell):
+    def stop_at_third(cell, *more):
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(cell)
-        return real(cell)
+        return real(cell, *more)
 
     monkeypatch.setattr(cells, "run", stop_at_third)
     with pytest.raises(SystemExit) as stopped:
@@ -161,10 +161,10 @@ def test_a_damaged_cell_is_computed_again(pretended, tmp_path):
 def test_a_cell_that_fails_leaves_the_others(pretended, tmp_path, monkeypatch, capsys):
     real = cells.run
 
-    def fail(cell):
+    def fail(cell, *more):
         if cell.model == "ss-ica" and cell.fold == 2:
             raise ValueError("Training diverged at epoch 1.")
-        return real(cell)
+        return real(cell, *more)
 
     monkeypatch.setattr(cells, "run", fail)
     status, table = run(tmp_path)

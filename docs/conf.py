@@ -1,0 +1,163 @@
+"""How Sphinx builds the documentation: `make docs`."""
+
+import pathlib
+import re
+import sys
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]  # This checkout, not one installed.
+
+from locate import locate  # noqa: E402
+
+import hopf_jax  # noqa: E402
+
+project = "hopf_jax"
+author = "the hopf_jax authors"
+version = release = hopf_jax.__version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+]
+exclude_patterns = ["_build", "measured"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+default_role = "code"  # `name` in a docstring is code, as in Markdown.
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # Fields of a dataclass are listed once.
+html_theme = "alabaster"
+html_theme_options = {
+    "description": "Collective classification on graphs, in JAX",
+    "page_width": "1100px",
+    "fixed_sidebar": True,
+}
+# Nothing is fetched while building; the pages themselves load MathJax.
+html_show_sourcelink = False
+
+
+def as_plain_text(app, what, name, obj, options, lines):
+    """Docstrings are text with `code`, **bold** and, as in Markdown, indented code."""
+    del app, what, name, obj, options
+    found, block = [], False
+    for before, line in zip(["", *lines], lines, strict=False):
+        indented = line.startswith("    ")
+        if indented and not before.strip() and not block and found:
+            found += ["::", ""]
+            block = True
+        elif line.strip() and not indented:
+            block = False
+        if not block:
+            pieces = re.split(r"(`[^`]*`)", line)
+            pieces[::2] = [_SPECIAL.sub(r"\\\g<0>", piece) for piece in pieces[::2]]
+            line = "".join(pieces)
+        found.append(line)
+    lines[:] = found
+
+
+# A single * would be emphasis, a | a substitution, a last _ a reference.
+_SPECIAL = re.compile(r"(?<!\*)\*(?!\*)|\||(?<=\w)_(?!\w)")
+
+
+def src_role(role, rawtext, text, lineno, inliner, options=None, content=None):
+    """A name as file:line, linked to that line."""
+    del role, rawtext, lineno, options, content
+    return [line_link(*locate(text), inliner.document.settings.env)], []
+
+
+def line_link(path, line, env):
+    """file:line, linked to the page of that file."""
+    uri = env.app.builder.get_relative_uri(env.docname, source_page(path))
+    literal = nodes.literal(text=f"{path}:{line}")
+    return nodes.reference("", "", literal, refuri=f"{uri}#line-{line}")
+
+
+def source_page(path):
+    """The name of the page of a source file."""
+    return "_source/" + path.with_suffix("").as_posix()
+
+
+def source_pages(app):
+    """A page a source file, each line with an anchor."""
+    del app
+    formatter = HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=True)
+    for package in ("hopf_jax", "experiments"):
+        for path in sorted((HERE.parent / package).rglob("*.py")):
+            name = path.relative_to(HERE.parent)
+            body = highlight(path.read_text(), PythonLexer(), formatter)
+            context = {"title": str(name), "body": f"<h1>{name}</h1>\n{body}"}
+            yield source_page(name), context, "page.html"
+
+
+class Table1(Directive):
+    """The paper's table of models from the rows themselves, with the line of each."""
+
+    def run(self):
+        """A table node."""
+        columns = ("model", "Φ", "F(A)", "Ψ", "α", "β", "W shared", "skips", "y", "row")
+        rows = []
+        for name, row in hopf_jax.MODELS.items():
+            path, line = locate(f"hopf_jax.models.MODELS[{name}]")
+            rows.append(
+                (
+                    name,
+                    ", ".join(row.phi) or "-",
+                    row.aggregate.name if row.psi else "-",
+                    ", ".join(row.psi) or "-",
+                    gate(row.alpha) if row.phi else "-",
+                    gate(row.beta) if row.psi else "-",
+                    "yes" if row.shared_weights else "no",
+                    f"from hop {row.skip_from}" if row.skip_from else "-",
+                    "yes" if row.iterative else "no",
+                    line_link(path, line, self.state.document.settings.env),
+                )
+            )
+        return [table(columns, rows)]
+
+
+def gate(gate):
+    """A gate as the paper writes it."""
+    power = f"(D+I)^{gate.power:g}" if gate.power else ""
+    return power if power and gate.scale == 1 else f"{gate.scale:g}{power}"
+
+
+def table(columns, rows):
+    """Cells as a docutils table."""
+    made = nodes.table(classes=["longtable"])
+    group = nodes.tgroup(cols=len(columns))
+    made += group
+    group.extend(nodes.colspec(colwidth=1) for _ in columns)
+    for kind, lines in ((nodes.thead, [columns]), (nodes.tbody, rows)):
+        part = kind()
+        group += part
+        for line in lines:
+            cells = nodes.row()
+            part += cells
+            cells.extend(
+                nodes.entry("", nodes.paragraph("", "", text_or_node(cell)))
+                for cell in line
+            )
+    return made
+
+
+def text_or_node(cell):
+    """A cell's content as a node."""
+    return nodes.Text(cell) if isinstance(cell, str) else cell
+
+
+def setup(app):
+    """Registers what is above."""
+    app.connect("autodoc-process-docstring", as_plain_text, priority=100)
+    app.connect("html-collect-pages", source_pages)
+    app.add_role("src", src_role)
+    app.add_directive("table1", Table1)

@@ -1,0 +1,393 @@
+"""Graphs from files of tables, and tables of a graph: CSV, TSV, Parquet and npz.
+
+A node is called by its text in the tables: any name or id. The first line of a CSV or
+TSV names its columns. In an npz each array is a column; features are an array of two
+dimensions, or the parts of a scipy CSR matrix (`data`, `indices`, `indptr`, `shape`),
+with the nodes' names in `nodes`, which are 0, 1, 2, ... otherwise.
+"""
+
+import collections
+import contextlib
+import csv
+import gzip
+import io
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+_FORMATS = (".csv", ".tsv", ".parquet", ".npz")
+_ROWS_AT_ONCE = 1024
+# Below this share of values that are not 0, features are kept as a sparse matrix.
+SPARSE_BELOW = 0.1
+_SETS = ("train", "validation", "test")
+_CSR = ("data", "indices", "indptr", "shape")
+Path = str | os.PathLike
+
+
+class Features(NamedTuple):
+    """A row of numbers a node."""
+
+    nodes: list[str]
+    names: list[str]  # of the columns
+    matrix: np.ndarray | sp.csr_array
+
+
+class Labels(NamedTuple):
+    """What `Graph` takes as labels: names [N], or 0 and 1 [N, C] with C names."""
+
+    values: Any
+    names: tuple[str, ...] | None
+    sets: dict[str, np.ndarray] | None  # masks [N], where the table has a column "set"
+
+
+class Edges(NamedTuple):
+    """Positions of the ends of each edge among the nodes."""
+
+    senders: np.ndarray
+    receivers: np.ndarray
+    weights: np.ndarray | None
+
+
+def read_features(path: Path, *, header: bool = True) -> Features:
+    """A table of nodes: its first column names the node, the others are numbers."""
+    kind = _kind(path)
+    if kind == ".npz":
+        nodes, names, matrix = _features_of_npz(path)
+    elif kind == ".parquet":
+        frame = _read_parquet(path)
+        nodes, names = _texts(frame.iloc[:, 0]), list(map(str, frame.columns[1:]))
+        matrix = frame.iloc[:, 1:].to_numpy()
+        if matrix.dtype.kind not in "fiub":
+            odd = next(c for c in names if frame[c].dtype.kind not in "fiub")
+            raise ValueError(f"{path}: column {odd!r} does not hold numbers.")
+    else:
+        nodes, names, matrix = _features_of_text(path, header)
+    _check_once(nodes, path)
+    if not nodes:
+        raise ValueError(f"{path} has no rows: a graph needs a node.")
+    if not sp.issparse(matrix):
+        some = np.count_nonzero(matrix)
+        if some < SPARSE_BELOW * matrix.size:
+            matrix = sp.csr_array(matrix)
+    return Features(nodes, names, matrix)
+
+
+def read_edges(path: Path, nodes: Sequence[str], *, header: bool = True) -> Edges:
+    """A table of edges: sender, receiver, and a column "weight" if there is one."""
+    names, columns = _read_columns(path, header)
+    if len(names) < 2:
+        raise ValueError(f"{path} has one column; an edge list has two: from, to.")
+    place = {node: i for i, node in enumerate(nodes)}
+    if header and _kind(path) in (".csv", ".tsv") and {*names[:2]} <= place.keys():
+        raise ValueError(
+            f"{path}: the first line, {names[0]!r} and {names[1]!r}, are nodes, not "
+            "names of columns. Say --no-header."
+        )
+    ends = [_positions(column, place, path) for column in columns[:2]]
+    weights = None
+    lowered = [name.lower() for name in names]
+    if "weight" in lowered[2:] or (len(names) == 3 and not header):
+        at = lowered.index("weight", 2) if "weight" in lowered[2:] else 2
+        weights = _numbers(columns[at], path, names[at])
+    elif len(names) > 2:
+        raise ValueError(
+            f"{path} has columns {', '.join(names)}. An edge list has two, from and "
+            "to, and may have a third called weight."
+        )
+    return Edges(ends[0], ends[1], weights)
+
+
+def read_labels(path: Path, nodes: Sequence[str], *, header: bool = True) -> Labels:
+    """A table of labels: node, then a class, or a column of 0 and 1 a label.
+
+    Nodes that are not listed, and empty cells, are unknown. A column "set" says train,
+    validation, test or nothing.
+    """
+    names, columns = _read_columns(path, header)
+    place = {node: i for i, node in enumerate(nodes)}
+    at = _positions(columns[0], place, path)
+    _check_once(columns[0], path)
+    lowered = [name.lower() for name in names]
+    sets = None
+    if "set" in lowered[1:]:
+        i = lowered.index("set", 1)
+        sets = _sets(columns[i], at, len(nodes), path)
+        names, columns = names[:i] + names[i + 1 :], columns[:i] + columns[i + 1 :]
+    if len(columns) < 2:
+        raise ValueError(f"{path} has no column of labels beside the nodes'.")
+    if len(columns) == 2:
+        values = np.full(len(nodes), None, object)
+        values[at] = np.array([v or None for v in columns[1]], object)
+        return Labels(values, None, sets)
+    matrix = np.full((len(nodes), len(columns) - 1), np.nan)
+    for j, (name, column) in enumerate(zip(names[1:], columns[1:], strict=True)):
+        filled = [cell if cell != "" else "nan" for cell in column]
+        matrix[at, j] = _numbers(filled, path, name)
+    return Labels(matrix, tuple(names[1:]), sets)
+
+
+def read_split(
+    path: Path, nodes: Sequence[str], *, header: bool = True
+) -> dict[str, np.ndarray]:
+    """A table of two columns: node, and train, validation, test or nothing."""
+    _, columns = _read_columns(path, header)
+    if len(columns) != 2:
+        raise ValueError(
+            f"{path} has {len(columns)} columns; a split has node and set."
+        )
+    place = {node: i for i, node in enumerate(nodes)}
+    at = _positions(columns[0], place, path)
+    _check_once(columns[0], path)
+    return _sets(columns[1], at, len(nodes), path)
+
+
+def sort_classes(values: Sequence[str | None]) -> list[str]:
+    """The classes in order: of numbers if all are whole numbers, else of the text.
+
+    >>> sort_classes(["10", "2", None]), sort_classes(["10", "2", "a"])
+    (['2', '10'], ['10', '2', 'a'])
+    """
+    classes = sorted({v for v in values if v})
+    if all(c.isascii() and c.isdigit() for c in classes):
+        classes.sort(key=int)
+    return classes
+
+
+def to_csv(header: Sequence[str], rows: Iterator[Sequence[Any]]) -> str:
+    """Rows as CSV, with plain line ends."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _kind(path: Path) -> str:
+    name = pathlib.Path(path).name.lower().removesuffix(".gz")
+    for kind in _FORMATS:
+        if name.endswith(kind):
+            return kind
+    raise ValueError(
+        f"{path}: the name must end in {', '.join(_FORMATS)} (or .csv.gz)."
+    )
+
+
+@contextlib.contextmanager
+def _lines(path: Path) -> Iterator[Any]:
+    packed = pathlib.Path(path).name.lower().endswith(".gz")
+    opened: Any = gzip.open if packed else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield csv.reader(file, delimiter="\t" if _kind(path) == ".tsv" else ",")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
+    except (csv.Error, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from None
+
+
+def _rows(reader: Any, path: Path, header: bool) -> tuple[list[str], Iterator[Any]]:
+    """The names of the columns, and the rows after them, all of one length."""
+    first = next((row for row in reader if row), None)
+    if first is None:
+        raise ValueError(f"{path} is empty.")
+    names = [name.strip() for name in first]
+    if not header:
+        names = [str(i) for i in range(len(first))]
+
+    def rest() -> Iterator[list[str]]:
+        if not header:
+            yield first
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(names):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(row)} cells, but the first "
+                    f"line has {len(names)}."
+                )
+            yield row
+
+    return names, rest()
+
+
+def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]:
+    """Names and cells of the columns of a small table, all of it text."""
+    kind = _kind(path)
+    if kind == ".parquet":
+        frame = _read_parquet(path)
+        cells = [_texts(frame.iloc[:, i]) for i in range(frame.shape[1])]
+        return list(map(str, frame.columns)), cells
+    if kind == ".npz":
+        arrays = _load_npz(path)
+        for name, array in arrays.items():
+            if array.ndim != 1 or len(array) != len(next(iter(arrays.values()))):
+                raise ValueError(
+                    f"{path}: {name} has shape {array.shape}; each array is a column, "
+                    "all of one length."
+                )
+        return list(arrays), [_texts(array) for array in arrays.values()]
+    with _lines(path) as reader:
+        names, rows = _rows(reader, path, header)
+        columns = [list(column) for column in zip(*rows, strict=True)]
+    stripped = [[cell.strip() for cell in column] for column in columns]
+    return names, stripped or [[] for _ in names]
+
+
+def _features_of_text(path: Path, header: bool) -> tuple[list[str], list[str], Any]:
+    nodes: list[str] = []
+    parts: list[Any] = []
+    block: list[Any] = []
+    with _lines(path) as reader:
+        names, rows = _rows(reader, path, header)
+        if header and len(names) > 1 and all(map(_is_number, names[1:])):
+            raise ValueError(
+                f"{path}: the first line holds numbers, not names of columns. Say "
+                "--no-header."
+            )
+        for row in rows:
+            nodes.append(row[0].strip())
+            try:
+                block.append(np.array(row[1:], np.float64))
+            except ValueError:
+                at = next(i for i, v in enumerate(row) if i and not _is_number(v))
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {row[at]!r} in column "
+                    f"{names[at]!r} is not a number."
+                ) from None
+            if len(block) == _ROWS_AT_ONCE:
+                parts.append(_pack(block))
+                block = []
+    if block or not parts:
+        parts.append(_pack(block) if block else sp.csr_array((0, len(names) - 1)))
+    matrix = sp.vstack(parts, format="csr")
+    if matrix.nnz >= SPARSE_BELOW * matrix.shape[0] * matrix.shape[1]:
+        matrix = matrix.toarray()
+    return nodes, names[1:], matrix
+
+
+def _pack(block: list[np.ndarray]) -> sp.csr_array:
+    rows = np.stack(block)
+    too_large = np.isfinite(rows) & (abs(rows) > np.finfo(np.float32).max)
+    rows[too_large] = np.inf  # Refused by `Graph`, by its place.
+    return sp.csr_array(rows.astype(np.float32))
+
+
+def _features_of_npz(path: Path) -> tuple[list[str], list[str], Any]:
+    arrays = _load_npz(path)
+    if all(name in arrays for name in _CSR):
+        try:
+            matrix = sp.csr_array(
+                tuple(arrays[name] for name in _CSR[:3]), tuple(arrays["shape"])
+            )
+            matrix.check_format()
+        except (ValueError, TypeError, IndexError) as error:
+            raise ValueError(f"{path} is no CSR matrix: {error}.") from None
+    else:
+        wide = [name for name, array in arrays.items() if array.ndim == 2]
+        if len(wide) != 1:
+            raise ValueError(
+                f"{path} holds {', '.join(arrays) or 'nothing'}. Give one array [N, F]"
+                f" of features, or {', '.join(_CSR)} of a CSR matrix; and nodes."
+            )
+        matrix = arrays[wide[0]]
+    count, width = matrix.shape
+    nodes = (
+        _texts(arrays["nodes"]) if "nodes" in arrays else list(map(str, range(count)))
+    )
+    if len(nodes) != count:
+        raise ValueError(
+            f"{path} has {len(nodes)} nodes, but {count} rows of features."
+        )
+    return nodes, list(map(str, range(width))), matrix
+
+
+def _load_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise
+    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as npz: {error}.") from None
+
+
+def _read_parquet(path: Path) -> Any:
+    try:
+        import pandas as pd
+        import pyarrow
+    except ImportError:
+        raise ValueError(
+            f'{path}: Parquet needs pandas: pip install "hopf-jax[tables]".'
+        ) from None
+    try:
+        frame = pd.read_parquet(path)
+    except (ValueError, pyarrow.lib.ArrowException) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}.") from None
+    if frame.shape[1] == 0:
+        raise ValueError(f"{path} has no columns.")
+    return frame
+
+
+def _texts(values: Any) -> list[str]:
+    return [
+        "" if v is None or v != v else v.decode() if isinstance(v, bytes) else str(v)
+        for v in values.tolist()
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _positions(column: list[str], place: dict[str, int], path: Path) -> np.ndarray:
+    try:
+        return np.fromiter(map(place.__getitem__, column), np.int64, len(column))
+    except KeyError:
+        row = next(i for i, node in enumerate(column) if node not in place)
+        raise ValueError(
+            f"{path}, row {row + 1}: node {column[row]!r} is not in the features."
+        ) from None
+
+
+def _numbers(column: list[str], path: Path, name: str) -> np.ndarray:
+    try:
+        return np.array(column, np.float64)
+    except ValueError:
+        row = next(i for i, cell in enumerate(column) if not _is_number(cell))
+        raise ValueError(
+            f"{path}, row {row + 1}: {column[row]!r} in {name!r} is not a number."
+        ) from None
+
+
+def _check_once(nodes: list[str], path: Path) -> None:
+    if len(set(nodes)) < len(nodes):
+        twice, _ = collections.Counter(nodes).most_common(1)[0]
+        raise ValueError(f"{path} lists node {twice!r} twice.")
+
+
+def _sets(
+    column: list[str], at: np.ndarray, count: int, path: Path
+) -> dict[str, np.ndarray]:
+    masks = {name: np.zeros(count, bool) for name in _SETS}
+    said = {"": None, "val": "validation", "valid": "validation"}
+    said |= {name: name for name in _SETS}
+    for row, (cell, node) in enumerate(zip(column, at.tolist(), strict=True)):
+        name = said.get(cell.lower(), "?")
+        if name == "?":
+            raise ValueError(
+                f"{path}, row {row + 1}: {cell!r} is no set; use "
+                f"{', '.join(_SETS)} or nothing."
+            )
+        if name is not None:
+            masks[name][node] = True
+    return masks

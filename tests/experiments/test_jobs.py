@@ -1,0 +1,410 @@
+"""experiments.job, experiments.faults, and what experiments/jobs hands to clusters."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import stat
+import subprocess
+
+import pytest
+import yaml
+from etils import epath
+
+import hopf_jax
+from experiments import arguments, cells, faults, folders, job, reproduce
+from hopf_jax.datasets import make_planted, split_graph
+from tests import buckets
+
+JOBS = folders.ROOT / "experiments" / "jobs"
+SCRIPTS = sorted(JOBS.glob("*.sh"))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A small graph in place of any dataset."""
+
+    def load(name, fold=1, **split):
+        graph = make_planted(60, 150, 6, 3, noise=0.3)
+        return split_graph(graph, percent=60, fold=fold)
+
+    cells._load.cache_clear()
+    monkeypatch.setattr(cells, "load_dataset", load)
+    monkeypatch.setattr(job, "load_dataset", load)
+    yield
+    cells._load.cache_clear()
+
+
+# The command
+
+
+def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
+    command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
+    command += ["--workdir", str(tmp_path), "--log-json", str(tmp_path / "log")]
+    command += ["--tensorboard", str(tmp_path / "board")]
+    monkeypatch.setattr(folders, "commit", lambda: "abc")
+    (tmp_path / ".result.npz.0123").write_text("left by one that was killed")
+    assert job.main(command) == 0
+    files = [tmp_path / "result.npz", tmp_path / "scores.json"]
+    first = [path.read_bytes() for path in files]
+    scores = json.loads(first[1])
+    result = hopf_jax.load(files[0])
+    assert scores["scores"] == result.scores and scores["run"].startswith("planted/ss")
+    assert not list(tmp_path.glob(".*"))
+    assert job.main(command) == 0
+    assert [path.read_bytes() for path in files] == first
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    events = [line["event"] for line in lines]
+    assert events.count("epoch") == scores["epochs"]  # The second trained nothing.
+    assert events.count("started") == events.count("finished") == 2
+    assert (tmp_path / "board" / scores["run"] / "iteration-1").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["--dataset", "cora"], "--workdir"),
+        (["--dataset", "cora,pubmed", "--workdir", "x"], "give one dataset"),
+        (["--dataset", "cora", "--model", "gcn,wl", "--workdir", "x"], "one model"),
+        (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one fold"),
+        (["--dataset", "cora", "--workdir", "s3://x"], "neither a local path nor gs"),
+        (["--dataset", "cora", "--workdir", "x", "--log-json", "gs://b/l"], "local"),
+        (["--dataset", "cora", "--workdir", "x", "--devices", "2"], "jax sees 1"),
+    ],
+)
+def test_a_job_names_mistakes_and_exits_with_2(tiny, command, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        job.main(command)
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_workdir_of_another_job_is_a_mistake(tiny, tmp_path, capsys):
+    command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
+    command += ["--workdir", str(tmp_path)]
+    assert job.main(command) == 0
+    with pytest.raises(SystemExit) as stopped:
+        job.main([*command, "--seed", "1"])
+    assert stopped.value.code == 2
+    assert "holds another run: seed is 1, there 0" in capsys.readouterr().err
+
+
+def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
+    command = ["--kills", "2", "--dataset", "planted", "--model", "ss-ica", "--cache"]
+    assert (
+        faults.main([*command, "--max-epochs", "40", "--workdir", str(tmp_path)]) == 0
+    )
+    found = folders.read_json(tmp_path / "faults" / "faults.json")
+    assert found["same"] == {"result.npz": True, "scores.json": True}
+    assert found["by_signal"] == {"SIGKILL": 1, "SIGTERM": 1}
+    assert found["starts"] == 3 and found["epochs"] <= found["epochs_run"]
+    # No file of the cache, nor anything half-written, passes for a result.
+    (tmp_path / "faults" / "killed" / "work" / ".result.npz.12").touch()
+    partial = tmp_path / "faults" / "killed" / "work" / "checkpoints" / "9.orbax-tmp"
+    partial.mkdir()
+    left = faults.left_over(tmp_path / "faults" / "killed" / "work")
+    assert left == [".result.npz.12", "checkpoints/9.orbax-tmp"]
+
+
+@pytest.mark.slow
+def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
+    assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0
+    found = folders.read_json(tmp_path / "faults" / "faults.json")
+    assert found["kills"] == 20 and sum(found["by_signal"].values()) == 20
+    assert all(found["same"].values()) and found["left_over"] == []
+    assert "Same bytes: {'result.npz': True" in capsys.readouterr().out
+
+
+# A cell of a table
+
+
+def test_a_cell_goes_on_inside_and_leaves_no_checkpoints(tiny, tmp_path, monkeypatch):
+    command = ["--dataset", "planted", "--models", "ss-ica", "--folds", "1"]
+    command += ["--workers", "1", "--max-epochs", "3", "--workdir", str(tmp_path)]
+    log = tmp_path / "log"
+    kept = tmp_path / "planted" / "cells"
+    real = hopf_jax.fit
+
+    def stopped_in_iteration_3(*given, callbacks, **more):
+        def stop(record):
+            if record["iteration"] == 3:
+                signal.raise_signal(signal.SIGINT)
+
+        return real(*given, callbacks=[*callbacks, stop], **more)
+
+    monkeypatch.setattr(hopf_jax, "fit", stopped_in_iteration_3)
+    with pytest.raises(SystemExit):
+        reproduce.main([*command, "--log-json", str(log)])
+    (folder,) = kept.iterdir()
+    assert (folder / "checkpoints").is_dir()
+    monkeypatch.setattr(hopf_jax, "fit", real)
+    log.unlink()
+    assert reproduce.main([*command, "--log-json", str(log)]) == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    assert epochs[0]["iteration"] > 1 and lines[0]["run"].startswith("planted/ss-ica")
+    (record,) = kept.iterdir()
+    assert record.suffix == ".json"
+    whole = tmp_path / "whole"
+    assert reproduce.main([*command[:-1], str(whole)]) == 0
+    tables = [
+        folders.read_json(w / "planted" / "table.json") for w in (tmp_path, whole)
+    ]
+    scores = [table["models"]["ss-ica"]["iterations_micro_f1"] for table in tables]
+    assert scores[0] == scores[1]
+
+
+def test_fresh_forgets_checkpoints_too(tmp_path):
+    cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
+    cell.checkpoints(tmp_path).mkdir()
+    other = dataclasses.replace(cell, fold=2)
+    other.checkpoints(tmp_path).mkdir()
+    cell.path(tmp_path).touch()
+    cell.forget(tmp_path)
+    assert list(tmp_path.iterdir()) == [other.checkpoints(tmp_path)]
+    cell.forget(tmp_path / "nowhere")
+
+
+# Object storage
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    buckets.google_storage(monkeypatch)
+    return "gs://bucket/run"
+
+
+def test_results_and_cells_go_to_object_storage(bucket):
+    folder = arguments.workdir(bucket)
+    assert str(folder) == bucket
+    folders.write_json(folder / "a.json", {"b": 1})
+    assert folders.read_json(folder / "a.json") == {"b": 1}
+    assert folders.read_json(folder / "none.json") is None
+    cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
+    cell.checkpoints(folder).mkdir(parents=True)
+    (cell.checkpoints(folder) / "x").write_text("x")
+    assert str(cell.checkpoints(folder)).startswith(bucket + "/gcn-fold1-")
+    cell.write(folder, {"scores": 1})
+    assert cell.read(folder) == {"scores": 1}
+    assert not (cell.checkpoints(folder) / "x").exists()
+    cell.forget(folder)
+    assert cell.read(folder) is None
+    assert epath.Path(bucket, "a.json").exists()
+
+
+def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
+    command = ["--dataset", "planted", "--max-epochs", "2", "--workdir"]
+    assert job.main([*command, f"{bucket}/job", "--model", "ss-ica"]) == 0
+    folder = epath.Path(bucket)
+    assert json.loads((folder / "job" / "scores.json").read_text())["epochs"] > 0
+    assert (folder / "job" / "result.npz").exists()
+    table = ["--models", "ss-ica", "--folds", "1", "--workers", "1"]
+    assert reproduce.main([*command, bucket, *table]) == 0
+    assert folders.read_json(folder / "planted" / "table.json")["models"]
+    assert (folder / "planted" / "report.html").exists()
+    (kept,) = (folder / "planted" / "cells").iterdir()
+    assert kept.suffix == ".json"
+
+
+# What clusters are given
+
+
+def jobset():
+    return yaml.safe_load((JOBS / "jobset.yaml").read_text())
+
+
+def test_the_manifest_is_a_jobset_that_restarts():
+    manifest = jobset()
+    assert manifest["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
+    assert manifest["kind"] == "JobSet"
+    policy = manifest["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] >= 10
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]
+    # JobSet restarts only what has failed, and a Job that retries by itself has not.
+    assert spec["backoffLimit"] == 0
+    assert spec["completionMode"] == "Indexed"
+    assert spec["completions"] == spec["parallelism"] >= 1
+    pod = spec["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"  # What podFailurePolicy asks for.
+    assert pod["terminationGracePeriodSeconds"] >= 30
+    # A name of a Job's pod is a DNS label of at most 63 letters.
+    name = f"{manifest['metadata']['name']}-{replicated['name']}-0-0-abcde"
+    assert len(name) <= 63 and name.replace("-", "").isalnum() and name.islower()
+
+
+def test_the_manifest_gives_up_on_what_no_restart_can_mend():
+    manifest = jobset()
+    (rule,) = manifest["spec"]["failurePolicy"]["rules"]
+    assert rule == {
+        "action": "FailJobSet",
+        "onJobFailureReasons": ["PodFailurePolicy"],
+    }
+    (replicated,) = manifest["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["containerName"] == container["name"]
+    assert rule["onExitCodes"]["operator"] == "In"
+    assert rule["onExitCodes"]["values"] == [2]  # argparse's, and the job's.
+
+
+def test_the_manifest_runs_a_command_of_ours():
+    (replicated,) = jobset()["spec"]["replicatedJobs"]
+    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "experiments.job"]
+    options = job.parser().parse_args(container["args"])
+    assert str(options.workdir).startswith("gs://") and options.log_json == "-"
+    assert all(isinstance(each["value"], str) for each in container["env"])
+    selector = replicated["template"]["spec"]["template"]["spec"]["nodeSelector"]
+    assert all(isinstance(value, str) for value in selector.values())
+    sides = selector["cloud.google.com/gke-tpu-topology"].split("x")
+    chips = int(sides[0]) * int(sides[1])
+    assert container["resources"]["limits"]["google.com/tpu"] == chips
+
+
+def test_the_image_has_what_the_jobs_run():
+    lines = (JOBS / "Dockerfile").read_text().splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+    for names in copied:
+        assert all((folders.ROOT / name).exists() for name in names), names
+    entry = json.loads(next(x for x in lines if x.startswith("ENTRY")).split(" ", 1)[1])
+    assert entry == ["python", "-m", "experiments.job"]
+    (jax,) = [
+        x
+        for x in (folders.ROOT / "requirements.txt").read_text().splitlines()
+        if x.startswith("jax==")
+    ]
+    assert f"'jax[tpu]{jax.removeprefix('jax')}'" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_bash_that_can_be_run(script):
+    done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert script.stat().st_mode & stat.S_IXUSR
+
+
+@pytest.mark.parametrize("page", [*SCRIPTS, JOBS / "README.md"], ids=lambda p: p.name)
+def test_every_command_line_that_is_shown_is_taken(page):
+    text = page.read_text().replace("\\\n#", "")
+    pattern = r"`([^`\n]*--dataset[^`\n]*)`|^(?!\|)#?(.*--dataset.*)$"
+    shown = ["".join(found) for found in re.findall(pattern, text, re.M)]
+    assert shown
+    for line in shown:
+        words = shlex.split(line)
+        given = words[words.index("--dataset") :]
+        if "--workdir" not in given:
+            given += ["--workdir", words[words.index("--dataset") - 1]]
+        job.parser().parse_args(given)
+
+
+def fake(folder, name, text):
+    """A program of this name, first on the path."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def with_fakes(folder, **more):
+    path = f"{folder}:{os.environ['PATH']}"
+    return {"PATH": path, "CALLS": str(folder / "calls")} | more
+
+
+def calls(folder):
+    path = pathlib.Path(folder / "calls")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "requeued"),
+    [(0, 0, False), (2, 0, False), (143, 0, True), (1, 3, True), (1, 100, False)],
+)
+def test_slurm_requeues_what_a_restart_may_mend(tmp_path, status, restarts, requeued):
+    bin_ = tmp_path / "bin"
+    fake(bin_, "srun", f'echo "srun $*" >> $CALLS; exit {status}')
+    fake(bin_, "scontrol", 'echo "scontrol $*" >> $CALLS')
+    done = subprocess.run(
+        [JOBS / "slurm.sh", "--dataset", "cora", "--workdir", "a b"],
+        env=with_fakes(bin_, SLURM_JOB_ID="7", SLURM_RESTART_COUNT=str(restarts)),
+        capture_output=True,
+    )
+    assert done.returncode == status
+    ran, *more = calls(bin_)
+    assert "-m experiments.job --log-json - --dataset cora --workdir a b" in ran
+    assert more == (["scontrol requeue 7"] if requeued else [])
+
+
+GCLOUD = """
+echo "$*" >> $CALLS
+state=$(cat $STATE)
+last=${@: -1}
+case "$*" in
+  *describe*) [ "$state" = none ] && exit 1; echo "$state" ;;
+  *create*)
+    for word in "$@"; do
+      case $word in startup-script=*) cp "${word#*=}" $STATE.startup ;; esac
+    done
+    echo ${NEXT:-ACTIVE} > $STATE ;;
+  *delete*) echo none > $STATE ;;
+  *"storage ls"*) [ -e "$BUCKET/${last##*/}" ] ;;
+  *"storage cat"*) cat "$BUCKET/${last##*/}" ;;
+esac
+"""
+# Between two looks: preempted once, then the job writes its scores.
+SLEEP = """
+count=$(cat $STATE.count 2> /dev/null || echo 0)
+echo $((count + 1)) > $STATE.count
+case $count in
+  0) echo SUSPENDED > $STATE ;;
+  2) : > "$BUCKET/$ENDS" ;;
+  9) kill $PPID ;;
+esac
+"""
+
+
+def queued(tmp_path, *more, ends="scores.json"):
+    bin_, bucket, state = (tmp_path / n for n in ("bin", "bucket", "state"))
+    bucket.mkdir()
+    state.write_text("none\n")
+    fake(bin_, "gcloud", GCLOUD)
+    fake(bin_, "sleep", SLEEP)
+    about = {"PROJECT": "p", "ZONE": "z", "IMAGE": "image:1", "ENDS": ends}
+    paths = {"STATE": str(state), "BUCKET": str(bucket)}
+    done = subprocess.run(
+        [JOBS / "tpu_queued_resource.sh", *more],
+        env=with_fakes(bin_, **about, **paths),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    verbs = [call.split()[3] for call in calls(bin_) if " queued-resources " in call]
+    return done, [verb for verb in verbs if verb != "describe"], state
+
+
+@pytest.mark.parametrize(("ends", "status"), [("scores.json", 0), ("failed", 2)])
+def test_a_preempted_tpu_is_asked_for_again(tmp_path, ends, status):
+    words = ["pubmed", "gs://b/run/", "--dataset", "pubmed", "--fold", "2"]
+    done, verbs, state = queued(tmp_path, *words, ends=ends)
+    assert done.returncode == status, done.stderr
+    assert verbs == ["create", "delete", "create", "delete"]
+    # What the VM runs at its start is bash, and a command of ours.
+    startup = pathlib.Path(f"{state}.startup")
+    assert subprocess.run(["bash", "-n", startup]).returncode == 0
+    text = startup.read_text().replace("\\\n", " ")
+    line = next(line for line in text.splitlines() if "docker run" in line)
+    given = shlex.split(line)
+    options = job.parser().parse_args(given[given.index("image:1") + 1 :])
+    assert str(options.workdir) == "gs://b/run" and options.fold == 2
+
+
+@pytest.mark.parametrize("words", [[], ["name"], ["name", "results", "--dataset", "x"]])
+def test_the_tpu_script_says_how_it_is_used(tmp_path, words):
+    done, verbs, _ = queued(tmp_path, *words)
+    assert done.returncode == 2 and verbs == []
+    assert "tpu_queued_resource.sh" in done.stderr and "gs://" in done.stderr

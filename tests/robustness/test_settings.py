@@ -1,0 +1,367 @@
+"""Settings, rows, splits, datasets by name and metrics: right, or a ValueError."""
+
+import dataclasses
+import math
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn.metrics
+from hypothesis import strategies as st
+
+from hopf_jax import (
+    MODELS,
+    Aggregate,
+    Config,
+    Gate,
+    Graph,
+    Row,
+    datasets,
+    load_dataset,
+    metrics,
+)
+from hopf_jax.aggregators import AGGREGATES, mean
+from hopf_jax.models import find_row, row_from_json, row_to_json
+from tests.fuzzing import Refused, anything, attempt, fuzz, scalars
+
+CHOICES = {
+    "summary": ("labels", "hidden"),
+    "scoring": ("threshold", "cardinality"),
+    "init_weights": ("glorot", "fan-out"),
+}
+
+
+@fuzz(
+    60,
+    600,
+    name=st.sampled_from([f.name for f in dataclasses.fields(Config)]),
+    value=st.one_of(anything, st.sampled_from(sum(CHOICES.values(), ()))),
+)
+def test_anything_as_a_setting(name, value):
+    config = attempt(Config, **{name: value})
+    if isinstance(config, Refused):
+        assert name in config
+        return
+    found = getattr(config, name)
+    if name in CHOICES:
+        assert found in CHOICES[name]
+    elif name == "fanouts":
+        assert found is None or all(type(f) is int and f > 0 for f in found)
+    elif isinstance(getattr(Config(), name), bool):
+        assert found is True or found is False
+    else:
+        assert found >= 0 and math.isfinite(float(found)) and type(found) is not bool
+    hash(config)  # Static under jit.
+
+
+signals = st.lists(st.sampled_from(["h0", "h", "y"]), max_size=3).map(tuple)
+
+
+@fuzz(
+    40,
+    400,
+    phi=signals,
+    psi=signals,
+    aggregate=st.sampled_from(sorted(AGGREGATES)),
+    flags=st.lists(st.booleans(), min_size=4, max_size=4),
+    skip_from=st.integers(-1, 3),
+)
+def test_a_row_is_possible_or_refused(phi, psi, aggregate, flags, skip_from):
+    names = ("shared_weights", "concat", "input_layer", "learned_hops")
+    row = attempt(
+        Row,
+        phi,
+        psi,
+        AGGREGATES[aggregate],
+        skip_from=skip_from,
+        **dict(zip(names, flags, strict=True)),
+    )
+    if isinstance(row, Refused):
+        return
+    assert row_from_json(row_to_json(row)) == row
+    assert row.iterative == ("y" in phi + psi)
+    for num_hops in range(4):
+        assert 0 <= row.reach(num_hops) <= num_hops
+        assert row.width(5, 3, num_hops) in (3, 5, 6)
+
+
+ROW_FIELDS = [f.name for f in dataclasses.fields(Row)]
+
+
+@fuzz(
+    30,
+    300,
+    name=st.sampled_from(ROW_FIELDS),
+    value=anything,
+    base=st.sampled_from(sorted(MODELS)),
+)
+def test_anything_as_a_field_of_a_row(name, value, base):
+    row = attempt(dataclasses.replace, MODELS[base], **{name: value})
+    if not isinstance(row, Refused):
+        hash(row)
+        assert row_from_json(row_to_json(row)) == row
+
+
+@fuzz(20, 150, scale=anything, power=scalars)
+def test_anything_as_a_gate(scale, power):
+    gate = attempt(Gate, scale, power)
+    if not isinstance(gate, Refused):
+        assert math.isfinite(gate.scale) and math.isfinite(gate.power)
+        hash(gate)
+
+
+@fuzz(20, 100, name=scalars, apply=scalars)
+def test_anything_as_an_aggregate(name, apply):
+    made = attempt(Aggregate, name, mean.apply if apply is None else apply)
+    assert isinstance(made, Refused) or (isinstance(name, str) and apply is None)
+
+
+@fuzz(20, 100, model=anything)
+def test_anything_as_a_model(model):
+    row = attempt(find_row, model)
+    assert isinstance(row, Refused) or row is MODELS[model]
+
+
+# Splits
+
+
+def check_split(masks, known, percent, given=None):
+    n = len(known)
+    sizes = {name: int(mask.sum()) for name, mask in masks.items()}
+    assert all(mask.shape == (n,) and mask.dtype == bool for mask in masks.values())
+    assert sum(sizes.values()) == int(np.any(list(masks.values()), axis=0).sum())
+    assert not (masks["train"] & ~known).any()
+    assert not (masks["validation"] & ~known).any()
+    assert sizes["train"] >= 1 and sizes["validation"] >= 1
+    assert sizes["train"] == max(1, math.floor(round(percent * n * 0.008, 6)))
+    if given is None:
+        assert sizes["test"] == min(known.sum(), max(1, n // 5))
+
+
+@fuzz(
+    40,
+    300,
+    known=st.lists(st.booleans(), max_size=50),
+    percent=st.one_of(st.floats(), st.integers(-1, 101), st.sampled_from([10, 50])),
+    fold=st.integers(-1, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_drawn_split(known, percent, fold, seed):
+    arguments = {"percent": percent, "fold": fold, "seed": seed}
+    known = np.array(known, bool)
+    masks = attempt(datasets.draw_split, known, **arguments)
+    if not isinstance(masks, Refused):
+        check_split(masks, known, percent)
+        again = datasets.draw_split(known, **arguments)
+        assert all((masks[name] == again[name]).all() for name in masks)
+
+
+@fuzz(
+    40,
+    300,
+    name=st.sampled_from(["known", "percent", "fold", "seed", "test"]),
+    value=anything,
+)
+def test_anything_as_an_argument_of_a_split(name, value):
+    arguments = {"known": np.ones(20, bool), "percent": 20} | {name: value}
+    masks = attempt(datasets.draw_split, **arguments)
+    if not isinstance(masks, Refused):
+        known = np.asarray(arguments["known"], bool)
+        check_split(masks, known, arguments["percent"], arguments.get("test"))
+
+
+@fuzz(
+    20, 100, name=st.sampled_from(["graph", "percent", "fold", "seed"]), value=anything
+)
+def test_anything_as_an_argument_of_split_graph(name, value):
+    graph = Graph.from_edges([], [], np.ones((30, 1)), np.arange(30) % 2)
+    made = attempt(datasets.split_graph, **{"graph": graph} | {name: value})
+    if not isinstance(made, Refused):
+        assert made.train.any() and made.validation.any() and made.test.any()
+
+
+# Datasets
+
+
+@fuzz(
+    20,
+    200,
+    name=st.sampled_from(
+        ["name", "fold", "percent", "seed", "split", "normalize", "data_dir"]
+    ),
+    value=anything,
+)
+def test_anything_as_an_argument_of_load_dataset(name, value):
+    graph = attempt(load_dataset, **{"name": "planted"} | {name: value})
+    if not isinstance(graph, Refused):
+        assert graph.num_nodes in (6, 1000) and graph.train.any()
+
+
+@fuzz(
+    20,
+    150,
+    make=st.sampled_from(["make_planted", "make_random"]),
+    sizes=st.lists(st.integers(-2, 60), min_size=4, max_size=4),
+    seed=st.integers(0, 9),
+)
+def test_synthetic_graphs_of_any_size(make, sizes, seed):
+    graph = attempt(getattr(datasets, make), *sizes, seed=seed)
+    if not isinstance(graph, Refused):
+        num_nodes, num_edges, num_features, num_labels = sizes
+        assert graph.num_nodes == num_nodes and graph.num_edges == 2 * num_edges
+        assert graph.num_features == num_features and graph.num_labels == num_labels
+
+
+@fuzz(
+    10,
+    60,
+    name=st.sampled_from(
+        [
+            "num_nodes",
+            "num_edges",
+            "num_features",
+            "num_labels",
+            "seed",
+            "homophily",
+            "noise",
+        ]
+    ),
+    value=anything,
+)
+def test_anything_as_an_argument_of_a_synthetic_graph(name, value):
+    sizes = {"num_nodes": 40, "num_edges": 60, "num_features": 3, "num_labels": 2}
+    if isinstance(value, int) and value > 100:
+        return  # A graph of 2**31 nodes is a fair wish, on another machine.
+    graph = attempt(datasets.make_planted, **sizes | {name: value})
+    if not isinstance(graph, Refused):
+        assert np.isfinite(graph.features).all()
+    graph = attempt(datasets.make_chain, value)
+    assert isinstance(graph, Refused) or graph.num_nodes == value
+
+
+@fuzz(
+    20,
+    150,
+    rows=st.lists(
+        st.lists(
+            st.floats(allow_nan=False, allow_infinity=False, width=32),
+            min_size=3,
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    sparse=st.booleans(),
+)
+def test_rows_of_any_size_are_normalized(rows, sparse):
+    matrix = np.array(rows, np.float32)
+    made = datasets.normalize_rows(sp.csr_array(matrix) if sparse else matrix)
+    made = made.toarray() if sparse else made
+    some = matrix.any(axis=1)
+    np.testing.assert_allclose(abs(made).sum(axis=1), some, rtol=1e-4)
+
+
+# Metrics
+
+zeros_and_ones = st.tuples(st.integers(0, 20), st.integers(1, 5), st.integers(0, 999))
+
+
+@fuzz(40, 300, shape=zeros_and_ones)
+def test_f1_scores_are_scikit_learns(shape):
+    n, c, seed = shape
+    true, predicted = np.random.default_rng(seed).integers(0, 2, (2, n, c))
+    found = metrics.f1_scores(true, predicted)
+    if n:
+        for average in ("micro", "macro"):
+            wanted = sklearn.metrics.f1_score(
+                np.column_stack([true, np.zeros(n, int)]),  # Never a binary task.
+                np.column_stack([predicted, np.zeros(n, int)]),
+                average=average,
+                labels=range(c),
+                zero_division=0,
+            )
+            np.testing.assert_allclose(found[f"{average}_f1"], wanted)
+    else:
+        assert found == {"micro_f1": 0, "macro_f1": 0}
+
+
+@fuzz(
+    60,
+    500,
+    function=st.sampled_from(
+        ["one_hot", "label_counts", "f1_scores", "f1_from_counts"]
+    ),
+    values=st.lists(anything, min_size=3, max_size=3),
+    alike=st.booleans(),
+)
+def test_anything_as_labels_to_score(function, values, alike):
+    if alike:
+        values = values[:1] * 3
+    number = 3 if function == "f1_from_counts" else 2
+    made = attempt(getattr(metrics, function), *values[:number])
+    if isinstance(made, dict):
+        assert all(0 <= score <= 1 for score in made.values())
+    elif function == "one_hot" and not isinstance(made, Refused):
+        assert (made.sum(axis=1) == 1).all() and made.shape[1] == values[1]
+
+
+tables = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.dictionaries(
+        st.sampled_from("xyz"), st.one_of(st.floats(0, 100), scalars), max_size=3
+    ),
+    max_size=4,
+)
+
+
+@fuzz(40, 300, table=st.one_of(tables, anything), data=st.data())
+def test_any_table_of_scores(table, data):
+    name = data.draw(
+        st.sampled_from(["shortfall", "average_ranks", "wins", "friedman", "wilcoxon"])
+    )
+    rest = ("a", "b") if name == "wilcoxon" else ()
+    found = attempt(getattr(metrics, name), table, *rest)
+    if isinstance(found, dict):
+        assert list(found) == list(table) and all(map(math.isfinite, found.values()))
+    elif not isinstance(found, Refused):
+        assert math.isfinite(found.statistic) and 0 <= found.p_value <= 1
+
+
+@fuzz(
+    20,
+    200,
+    scores=st.lists(
+        st.lists(st.integers(1, 9), min_size=3, max_size=3), min_size=3, max_size=5
+    ),
+    relative=st.booleans(),
+)
+def test_tables_of_scores_by_hand(scores, relative):
+    table = {
+        f"m{i}": {f"d{j}": float(v) for j, v in enumerate(row)}
+        for i, row in enumerate(scores)
+    }
+    best = [max(column) for column in zip(*scores, strict=True)]
+    for i, row in enumerate(scores):
+        gaps = [100 * (b - v) / b for v, b in zip(row, best, strict=True)]
+        np.testing.assert_allclose(metrics.shortfall(table)[f"m{i}"], np.mean(gaps))
+        assert metrics.wins(table)[f"m{i}"] == sum(
+            v == b for v, b in zip(row, best, strict=True)
+        )
+        ranks = [
+            sum(other > v for other in column)
+            + (sum(other == v for other in column) + 1) / 2
+            for v, column in zip(row, zip(*scores, strict=True), strict=True)
+        ]
+        np.testing.assert_allclose(
+            metrics.average_ranks(table)[f"m{i}"], np.mean(ranks)
+        )
+    for outcome in (
+        metrics.friedman(table),
+        metrics.wilcoxon(table, "m0", "m1", relative=relative),
+    ):
+        assert math.isfinite(outcome.statistic) and 0 <= outcome.p_value <= 1
+
+
+@fuzz(20, 100, arguments=st.tuples(scalars, scalars, st.one_of(st.just(0.05), scalars)))
+def test_any_critical_difference(arguments):
+    found = attempt(metrics.critical_difference, *arguments)
+    assert isinstance(found, Refused) or (math.isfinite(found) and found > 0)

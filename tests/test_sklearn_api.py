@@ -1,0 +1,223 @@
+"""The scikit-learn estimator: its habits, and node ids as samples."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from hopf_jax import Config, HOPFClassifier, fit
+from hopf_jax.datasets import make_planted
+
+CONFIG = Config(
+    num_hops=1, hidden_size=4, max_epochs=3, batch_size=256, num_iterations=1
+)
+# Neighbours tell the class, features hardly do.
+GRAPH = make_planted(60, 240, 6, 3, homophily=1.0, noise=2.0)
+IDS = np.arange(60)
+NAMES = np.array(["a", "b", "c"])[GRAPH.labels.argmax(axis=1)]
+
+# scikit-learn's own checks, on features: with a graph X are ids, and random numbers are
+# none, so there only those that fit nothing apply. Most fit on data of a shape of their
+# own, which compiles anew: three minutes.
+QUICK = {
+    "check_estimator_cloneable",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_mixin_order",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+}
+PLAIN = HOPFClassifier(
+    model="bl-node",
+    num_hops=1,
+    hidden_size=8,
+    max_epochs=100,
+    dropout=0.0,
+    config=Config(weighted_loss=False, batch_size=512),
+)
+# Neither can be met, each for the reason given.
+NOT_FOR_US = {
+    "check_array_api_input": "JAX is the array library here, there is no other",
+    "check_classifiers_multilabel_output_format_decision_function": (
+        "there is no decision_function: predict_proba has the probabilities"
+    ),
+}
+
+
+def named(check):
+    return getattr(check, "func", check).__name__
+
+
+def every_check():
+    found = [(PLAIN, check) for _, check in estimator_checks_generator(PLAIN)]
+    with_graph = HOPFClassifier(GRAPH, config=CONFIG)
+    found += [
+        (with_graph, check)
+        for _, check in estimator_checks_generator(with_graph)
+        if named(check) in QUICK
+    ]
+    return [
+        pytest.param(
+            estimator,
+            check,
+            id=f"{named(check)}-{'graph' if estimator is with_graph else 'features'}",
+            marks=[pytest.mark.slow] if named(check) not in QUICK else [],
+        )
+        for estimator, check in found
+        if named(check) not in NOT_FOR_US
+    ]
+
+
+@pytest.mark.parametrize(("estimator", "check"), every_check())
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(clone(estimator))
+
+
+def test_no_check_is_left_out_for_nothing():
+    names = {named(check) for _, check in estimator_checks_generator(PLAIN)}
+    assert set(NOT_FOR_US) < names and names > QUICK
+    assert len(names) > 45
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return HOPFClassifier(GRAPH, "nip-mean", config=CONFIG).fit(IDS[:40], NAMES[:40])
+
+
+def test_it_is_the_librarys_fit(fitted):
+    result = fitted.result_
+    graph = result.graph
+    assert (graph.train | graph.validation).nonzero()[0].tolist() == list(range(40))
+    np.testing.assert_array_equal(graph.known, IDS < 40)
+    assert not graph.labels[40:].any()  # The others are seen, their labels are not.
+    np.testing.assert_array_equal(graph.indices, GRAPH.indices)
+    again = fit(graph, "nip-mean", CONFIG, seed=0, progress=False)
+    np.testing.assert_array_equal(again.probabilities, result.probabilities)
+    assert fitted.classes_.tolist() == ["a", "b", "c"] == list(result.label_names)
+    assert (fitted.n_features_in_, fitted.n_iter_) == (1, len(result.history))
+
+
+def test_a_fifth_of_each_class_validates(fitted):
+    held = fitted.result_.graph.validation
+    of_class = {name: (NAMES[:40] == name).sum() for name in "abc"}
+    for name in "abc":
+        assert (held[:40] & (NAMES[:40] == name)).sum() == of_class[name] // 5
+
+
+def test_predictions_are_of_the_nodes_asked_for(fitted):
+    proba = fitted.predict_proba([[50], [3]])
+    expected = fitted.result_.probabilities[[50, 3]]
+    np.testing.assert_allclose(proba, expected, rtol=1e-6)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-12)
+    for ids in ([50, 3], np.array([50.0, 3.0]), np.array([[50], [3]], np.int32)):
+        np.testing.assert_array_equal(fitted.predict_proba(ids), proba)
+    said = fitted.predict([50, 3])
+    np.testing.assert_array_equal(said, fitted.classes_[proba.argmax(axis=1)])
+    score = fitted.score(IDS[40:], NAMES[40:])
+    assert score == np.mean(fitted.predict(IDS[40:]) == NAMES[40:])
+
+
+def test_clones_share_the_graph_and_nothing_learned(fitted):
+    copy = clone(fitted)
+    assert copy.graph is fitted.graph
+    assert copy.get_params() == fitted.get_params()
+    assert not hasattr(copy, "result_")
+
+
+def test_settings_go_over_those_of_the_config():
+    estimator = HOPFClassifier(config=CONFIG, num_hops=3, dropout=0.0)
+    settings = estimator._settings()
+    assert (settings.num_hops, settings.dropout) == (3, 0.0)
+    assert (settings.hidden_size, settings.batch_size) == (4, 256)
+    assert HOPFClassifier()._settings() == Config()
+    with pytest.raises(TypeError, match="hops"):
+        HOPFClassifier(hops=3)
+
+
+def test_a_grid_is_searched_over_models_and_hops():
+    grid = {"model": ["bl-node", "bl-neigh"], "num_hops": [1, 2]}
+    estimator = HOPFClassifier(GRAPH, config=CONFIG, max_epochs=60)
+    search = GridSearchCV(estimator, grid, cv=2)
+    search.fit(IDS[:, None], NAMES)
+    assert len(search.cv_results_["params"]) == 4
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_params_["model"] == "bl-neigh"
+    assert search.best_score_ > 0.55  # By chance: 0.33.
+    assert (
+        search.best_estimator_.result_.config.num_hops
+        == search.best_params_["num_hops"]
+    )
+    assert search.predict([[0]]).shape == (1,)
+
+
+def test_ids_may_be_a_list_in_cross_validation():
+    estimator = HOPFClassifier(GRAPH, "bl-neigh", config=CONFIG)
+    assert cross_val_score(estimator, IDS, NAMES, cv=2).shape == (2,)
+
+
+def test_several_labels_a_node():
+    labels = np.random.default_rng(0).integers(0, 2, (60, 4))
+    many = HOPFClassifier(GRAPH, "bl-neigh", config=CONFIG).fit(IDS, labels)
+    proba = many.predict_proba(IDS)
+    assert proba.shape == (60, 4) and many.result_.multilabel
+    np.testing.assert_array_equal(many.predict(IDS), proba > 0.5)
+    assert many.classes_.tolist() == [0, 1, 2, 3]
+    # One column of two values are classes, not labels.
+    many.fit(IDS, labels[:, 0])
+    assert not many.result_.multilabel and many.predict(IDS).shape == (60,)
+
+
+def test_the_random_state_draws_the_nodes_held_out(fitted, monkeypatch):
+    drawn = []
+
+    def fake(graph, model, config, *, seed, progress):
+        drawn.append((seed, tuple(np.flatnonzero(graph.validation))))
+        return fitted.result_
+
+    monkeypatch.setattr("hopf_jax.sklearn_api.fit", fake)
+    for state in (1, 1, 2, np.random.RandomState(0), np.random.RandomState(0), None):
+        clone(fitted).set_params(random_state=state).fit(IDS, NAMES)
+    assert drawn[0] == drawn[1] and drawn[3] == drawn[4]
+    assert len({seed for seed, _ in drawn}) == 4
+    assert len({held for _, held in drawn}) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "ids", "labels", "message"),
+    [
+        ({}, [0, 60], "ab", r"X\[1\] is 60, but the graph has 60 nodes"),
+        ({}, [0, -1], "ab", r"X\[1\] is -1"),
+        ({}, [0.5, 1], "ab", "X must be a list of whole numbers"),
+        ({}, [[0, 1], [1, 0]], "ab", "X has 2 columns; with a graph it holds node ids"),
+        ({}, [0, 1, 2], "ab", "X has 3 rows, but y has 2"),
+        ({}, [0, 1, 0], "abb", r"X\[2\] is node 0, which was given before"),
+        ({}, [0, 1], "aa", "one class only"),
+        ({}, [0], "a", "one class only"),
+        ({}, [0, 0], [[0, 1], [0, 1]], "Give two nodes or more"),
+        ({}, [0, 1], [0.5, 1.5], "Unknown label type"),
+        ({"graph": "cora"}, [0, 1], "ab", "graph is a str"),
+        ({"config": 3}, [0, 1], "ab", "config is a int"),
+        ({"num_hops": 99}, [0, 1], "ab", "num_hops is 99"),
+        ({"model": "gnc"}, [0, 1], "ab", "No model is called 'gnc'"),
+        ({"validation_fraction": 1}, [0, 1], "ab", "validation_fraction is 1"),
+    ],
+)
+def test_bad_input_says_what_to_do(settings, ids, labels, message):
+    estimator = HOPFClassifier(GRAPH, config=CONFIG).set_params(**settings)
+    labels = list(labels) if isinstance(labels, str) else labels
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(ids, labels)
+
+
+def test_features_without_a_graph_may_be_sparse():
+    X = sp.csr_array(np.maximum(GRAPH.features, 0))
+    estimator = HOPFClassifier(model="bl-node", dropout=0.0, config=CONFIG)
+    one = estimator.fit(X, NAMES).predict_proba(X[:7])
+    two = estimator.fit(X.toarray(), NAMES).predict_proba(X.toarray()[:7])
+    np.testing.assert_allclose(one, two, rtol=1e-4)
