@@ -131,7 +131,7 @@ def fit(
             inputs = Inputs(features, standing.summary, omega)
             if first is not None:
                 read = first.neighbours(standing.summary)
-                inputs = inputs._replace(neighbours=jax.device_put(read))
+                inputs = inputs._replace(neighbours=read)
                 del read
             params = learn(
                 *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
