@@ -100,8 +100,13 @@ def check(folder, alone):
     assert not (folder / "other.npz").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("large", [False, True], ids=["small", "pubmed"])
+@pytest.mark.parametrize(
+    "large",
+    [
+        pytest.param(False, id="small"),
+        pytest.param(True, id="pubmed", marks=pytest.mark.slow),
+    ],
+)
 def test_two_processes_are_as_one_and_as_one_device(tmp_path, large):
     done = launch(tmp_path, large=large)
     assert done.returncode == 0, done.stderr
