@@ -145,21 +145,3 @@ def _draw(
                 f"{graph.num_nodes}. Give None for graph to compare over several."
             )
     return graphs
-
-
-def _check_sets(graph: Graph, name: str, sets: Iterable[str]) -> None:
-    for each in sets:
-        if not getattr(graph, each).any():
-            raise ValueError(
-                f"{name} has no {each} nodes. Give some with graph.with_split(...), or "
-                "score others with on=..."
-            )
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {choices}.")
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
