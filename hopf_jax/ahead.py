@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from hopf_jax.config import Config
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph
+from hopf_jax.inference import WholeGraph, collect, rows_of
 from hopf_jax.models import Row
 
 
@@ -58,16 +58,14 @@ class FirstHop:
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
     def _aggregated(self, x: np.ndarray) -> np.ndarray:
-        out = np.empty(x.shape, np.float32)
-        for chunk in self._whole.chunks():
-            read = x
-            if not self._whole.single:
-                read = np.zeros((chunk.size, x.shape[1]), np.float32)
-                read[: len(chunk.nodes)] = x[chunk.nodes]
-            rows = chunk.stop - chunk.start
-            found = jax.device_get(_aggregate(self._row, chunk.batch, read))
-            out[chunk.start : chunk.stop] = found[:rows]
-        return out
+        row, whole = self._row, self._whole
+        return collect(
+            (
+                (c, _aggregate(row, c.batch, x if whole.single else rows_of(c, x)))
+                for c in whole.chunks()
+            ),
+            len(x),
+        )
 
 
 @functools.partial(jax.jit, static_argnames=("row",))

@@ -249,17 +249,17 @@ def predict_logits(
         """Of a chunk's nodes; None for an h_0 or h that is the features."""
         if array is None:
             return _readable(net, params, whole.features(chunk, senders=True))
-        return array if whole.single else _rows_of(chunk, array, whole.place)
+        return array if whole.single else rows_of(chunk, array, whole.place)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
         y = summary
         if summary is not None and not whole.single:
-            y = _rows_of(chunk, summary, lambda nodes: nodes)
+            y = rows_of(chunk, summary)
         return Signals(rows(chunk, h0), rows(chunk, h), y)
 
     h0: Any = None
     if row.embeds and (layers > 1 or row.input_layer):  # Read by later hops only.
-        h0 = _collect(
+        h0 = collect(
             (
                 (c, _embed(net, params, whole.features(c, senders=False)))
                 for c in whole.chunks(layers)
@@ -279,7 +279,7 @@ def predict_logits(
     for k in range(1, layers + 1):
         # A first hop without an input layer reads the features for both.
         read = (None, None) if h is None else (h0, h)
-        h = _collect(
+        h = collect(
             (
                 (c, _hop(net, k, params, c.batch, signals(c, *read)))
                 for c in whole.chunks(layers - k)
@@ -312,16 +312,21 @@ def predict_together(
     return logits, hidden
 
 
-def _rows_of(
-    chunk: Chunk, array: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
+def rows_of(
+    chunk: Chunk,
+    array: np.ndarray,
+    place: Callable[[np.ndarray], np.ndarray] = lambda nodes: nodes,
 ) -> np.ndarray:
-    """Rows of an array for the nodes of a chunk, padded with zeros."""
+    """Rows of an array for the nodes of a chunk, padded with zeros.
+
+    `place` says which rows these are, where they are not those of the nodes' ids.
+    """
     out = np.zeros((chunk.size, array.shape[1]), np.float32)
     out[: len(chunk.nodes)] = array[place(chunk.nodes)]
     return out
 
 
-def _collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:
+def collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:
     """Results of chunks [R, *], real rows only, as one array [count, *].
 
     Filled piece by piece: of a large graph it is not to be held twice.
