@@ -6,7 +6,6 @@ A worker of `experiments.turns`; `experiments.peer_pyg` is its counterpart. An e
 unless the case says `precompute=False`.
 """
 
-import argparse
 import pathlib
 import sys
 import time
@@ -221,21 +220,16 @@ def counts(feed: Feed) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Serve the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
+def _actions(threads: int) -> dict[str, Any]:
+    del threads  # JAX takes as many as the process may use.
     own = Own()
-    actions = {
+    return {
         "prepare": own.prepare,
         "epochs": own.epochs,
         "extract": own.extract,
         "limits": limits.measure,
     }
-    turns.serve(actions, options.threads)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(turns.work(__doc__, _actions))

@@ -14,7 +14,6 @@ sparse and dense features where they are stored as sparse, tried on some batches
 the timing begins.
 """
 
-import argparse
 import itertools
 import pathlib
 import sys
@@ -345,21 +344,15 @@ def layer(
     return Edges(senders, receivers, indptr, least, matrix, num_receivers)
 
 
-def main() -> int:
-    """Serve the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    peer = Peer(options.threads)
-    actions = {
+def _actions(threads: int) -> dict[str, Any]:
+    peer = Peer(threads)
+    return {
         "choose": peer.choose,
         "prepare": peer.prepare,
         "epochs": peer.epochs,
         "extract": peer.extract,
     }
-    turns.serve(actions, options.threads)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(turns.work(__doc__, _actions))

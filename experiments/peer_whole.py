@@ -2,9 +2,9 @@
 
 A straightforward loop in PyTorch Geometric, run by the peer's own interpreter: T
 iterations of training to the same stopping rule (`hopf_jax/patience.py`, which needs
-nothing but Python), predictions for all nodes at once, label summaries averaged, the
-iteration chosen by validation nodes. Batches are cut by NeighborLoader once and stored,
-the faster of the peer's two ways.
+no JAX), predictions for all nodes at once, labels averaged and given out so, the
+iteration chosen by the same rule too. Batches are cut by NeighborLoader once and
+stored, the faster of the peer's two ways.
 
 The row is NIP-MEAN's with the label summary y read of neighbours at every hop:
 
@@ -12,9 +12,7 @@ The row is NIP-MEAN's with the label summary y read of neighbours at every hop:
     h_k = relu(h_0 W_k_phi + mean([h_{k-1}, y]) W_k_psi + h_{k-1})
 """
 
-import argparse
 import copy
-import importlib.util
 import math
 import pathlib
 import sys
@@ -36,20 +34,9 @@ from experiments.peer_pyg import (
     product,
 )
 
-
-def _by_path(name: str) -> Any:
-    """A module of hopf_jax that needs no JAX, without the package, which does."""
-    file = pathlib.Path(__file__).parent.parent / "hopf_jax" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"without_jax_{name}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Where dataclasses look for it.
-    spec.loader.exec_module(module)
-    return module
-
-
-Patience = _by_path("patience").Patience
-f1_from_counts = _by_path("metrics").f1_from_counts
+turns.library_without_jax()
+from hopf_jax.metrics import f1_from_counts  # noqa: E402
+from hopf_jax.patience import Patience, as_good_as_any  # noqa: E402
 
 
 class Whole(Peer):
@@ -82,18 +69,22 @@ class Whole(Peer):
             weights = {name: w.detach().clone() for name, w in self.weights.items()}
             with torch.no_grad():
                 predicted = torch.softmax(self._logits(everything, 0.0), 1)
-            decided = predicted.argmax(1).numpy()
+            share = (t - 1) / case["num_iterations"] if case["average_labels"] else 0.0
+            last = (1 - share) * predicted + share * last
+            # What is given out is averaged, but for training nodes.
+            given = last.clone()
+            given[self.split["train"]] = predicted[self.split["train"]]
+            last[self.split["train"]] = self.labels[self.split["train"]]
+            decided = given.argmax(1).numpy()
             iterations.append(
                 {name: self._score(decided, mask) for name, mask in self.split.items()}
             )
             true = self.labels.argmax(1).numpy()
             nodes = self.split["validation"]
             right.append((decided[nodes] == true[nodes]).astype(np.float64))
-            if _as_good_as_any(iterations, right):
+            held_scores = [scores["validation"] for scores in iterations]
+            if as_good_as_any(held_scores, right):
                 reported = t
-            share = (t - 1) / case["num_iterations"] if case["average_labels"] else 0.0
-            last = (1 - share) * predicted + share * last
-            last[self.split["train"]] = self.labels[self.split["train"]]
         return {
             "seconds": time.perf_counter() - begun,
             "epochs": epochs,
@@ -221,23 +212,10 @@ class Whole(Peer):
         return mean(edges, both @ w) if self.multiply_first else mean(edges, both) @ w
 
 
-def _as_good_as_any(iterations: list[Any], right: list[np.ndarray]) -> bool:
-    """As in `hopf_jax/fitting.py`: within one standard error of the best so far."""
-    held = [scores["validation"] for scores in iterations]
-    best = int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))
-    lead = right[best] - right[-1]
-    return bool(lead.mean() <= lead.std() / math.sqrt(len(lead)))
-
-
-def main() -> int:
-    """Serve the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    peer = Whole(options.threads)
-    turns.serve({"choose": peer.choose, "whole": peer.whole}, options.threads)
-    return 0
+def _actions(threads: int) -> dict[str, Any]:
+    peer = Whole(threads)
+    return {"choose": peer.choose, "whole": peer.whole}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(turns.work(__doc__, _actions))

@@ -4,6 +4,7 @@ Both sides of the talk, with nothing but the standard library: the peer's interp
 has no JAX. A request and a reply are a line of JSON.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -12,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _MARK = "reply "  # Libraries print too; only lines that begin so are replies.
@@ -66,6 +68,25 @@ class Worker:
         self._process.kill()
         self._process.communicate()
         self._problems.close()
+
+
+def work(says: str | None, make: Callable[[int], Mapping[str, Any]]) -> int:
+    """A worker's command line: serves what `make` makes of its number of threads."""
+    parser = argparse.ArgumentParser(description=says)
+    parser.add_argument("--threads", type=int, default=2)
+    threads = parser.parse_args().threads
+    serve(make(threads), threads)
+    return 0
+
+
+def library_without_jax() -> None:
+    """Let those modules of hopf_jax be imported that need no JAX.
+
+    The package as such imports it; so it stands here as a folder and no more.
+    """
+    package = types.ModuleType("hopf_jax")
+    package.__path__ = [str(pathlib.Path(__file__).parent.parent / "hopf_jax")]
+    sys.modules["hopf_jax"] = package
 
 
 def serve(actions: Mapping[str, Any], threads: int | None = None) -> None:

@@ -6,7 +6,6 @@ process of its own, so that each compiles, and the sides take turns. Run as a mo
 this is our side's worker.
 """
 
-import argparse
 import dataclasses
 import pathlib
 import sys
@@ -130,13 +129,5 @@ def whole(folder: str, case: dict[str, Any], seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Serve the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    turns.serve({"whole": whole}, parser.parse_args().threads)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(turns.work(__doc__, lambda threads: {"whole": whole}))

@@ -1,7 +1,6 @@
 """`fit`: the HOPF loop (learn, infer, average), for every row."""
 
 import functools
-import math
 import os
 import sys
 import time
@@ -22,6 +21,7 @@ from hopf_jax.inference import WholeGraph, predict_together, share
 from hopf_jax.lanes import LaneFeed
 from hopf_jax.models import DEFAULT_MODEL, Row, find_row
 from hopf_jax.nets import Net, Sizes
+from hopf_jax.patience import as_good_as_any
 from hopf_jax.processes import is_main
 from hopf_jax.result import Result, make_net, node_scores, readable, score
 from hopf_jax.spreading import Spread, spread_over
@@ -165,7 +165,8 @@ def fit(
                 progress=None,
                 finished=finished,
             )
-            if _as_good_as_any(standing.iterations, standing.right):
+            held = [record["scores"]["validation"] for record in standing.iterations]
+            if as_good_as_any(held, standing.right):
                 standing = standing._replace(best=t, probabilities=predicted)
             del logits, hidden, predicted, last, new, right
             keep(standing)
@@ -275,25 +276,6 @@ def _start(
         return learn_key, fresh
     new = {name: fresh[name] for name in fresh if name.endswith("_output")}
     return learn_key, last | new
-
-
-def _as_good_as_any(
-    iterations: Sequence[dict[str, Any]], right: Sequence[np.ndarray]
-) -> bool:
-    """Whether the last iteration is to be reported rather than one before it.
-
-    It is (Algorithm 1 gives out the last), unless validation nodes tell it from the one
-    with the best micro + macro F1: by more than two standard errors of the difference,
-    node by node. 54 nodes cannot tell apart what differs by two points, and later
-    iterations have read farther. On nodes held out from Cora's training sets the last
-    iteration of i-nip-mean had 80.9, the strictly best on validation nodes 79.8, before
-    labels were averaged. That it is two errors and not one was chosen with test scores
-    in view (experiments/README.md).
-    """
-    held = [record["scores"]["validation"] for record in iterations]
-    best = int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))
-    lead = right[best] - right[-1]
-    return bool(lead.mean() <= 2 * lead.std() / math.sqrt(len(lead)))
 
 
 def progress_bar(progress: Any, **settings: Any) -> tqdm:

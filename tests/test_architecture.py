@@ -54,7 +54,8 @@ ALLOWED = {
     | {"patience"},
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
-    | {"ahead", "metrics", "calibration", "checkpoints", "lanes", "processes"},
+    | {"ahead", "metrics", "calibration", "checkpoints", "lanes", "processes"}
+    | {"patience"},
     "logs": {"result"},
     "datasets": {"datasets", "graph", "checks", "storage"},
     "sklearn_api": {"checks", "config", "fitting", "graph", "models"},

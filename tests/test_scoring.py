@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from hopf_jax.fitting import _as_good_as_any
+from hopf_jax.patience import as_good_as_any
 from hopf_jax.result import likeliest, node_scores, score
 from hopf_jax.training import Objective, predicted_labels
 from tests import graphs
@@ -43,11 +43,8 @@ def test_the_setting_changes_the_scores():
 def test_the_last_iteration_as_good_as_any_is_reported():
     def reported(*right):
         held = [np.asarray(r, float) for r in right]
-        records = [
-            {"scores": {"validation": {"micro_f1": r.mean(), "macro_f1": r.mean()}}}
-            for r in held
-        ]
-        return _as_good_as_any(records, held)
+        scores = [{"micro_f1": r.mean(), "macro_f1": r.mean()} for r in held]
+        return as_good_as_any(scores, held)
 
     assert reported([0, 0, 1])
     assert reported([1] * 64, [1] * 64)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ from experiments import (
     benchmark,
     benchmark_jax,
     benchmark_report,
+    folders,
     limits,
     turns,
     whole_runs,
@@ -165,3 +167,18 @@ def test_cases_are_what_they_are_called():
         if "K=" in case.name:
             assert case.config.num_hops == int(case.name.split("=")[1])
         assert case.config.batch_size == 128
+
+
+def test_the_peer_reads_the_rules_without_jax():
+    code = (
+        "import sys; sys.modules['jax'] = None  # Importing it fails.\n"
+        "from experiments import turns; turns.library_without_jax()\n"
+        "from hopf_jax.patience import Patience, as_good_as_any\n"
+        "from hopf_jax.metrics import f1_from_counts\n"
+        "print(f1_from_counts([1, 1], [0, 1], [1, 0])['micro_f1'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folders.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(2 / 3)
