@@ -100,9 +100,8 @@ class Config:
             self._within(name, lambda v: v > 0, "above 0")
         self._within("dropout", lambda v: 0 <= v < 1, "from 0, below 1")
         self._within("neighbor_fraction", lambda v: 0 < v <= 1, "above 0, up to 1")
-        for name in (
-            *("average_labels", "warm_start", "weighted_loss", "bias", "precompute"),
-        ):
+        yes_or_no = ("average_labels", "warm_start", "weighted_loss", "bias")
+        for name in (*yes_or_no, "precompute"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         self._either("summary", "labels", "hidden")
