@@ -1,13 +1,13 @@
 """A model in a folder: the saved result, and what reading its tables took."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from typing import Any
 
 import scipy.sparse as sp
 
+from hopf_jax.datasets.files import sha256
 from hopf_jax.result import Result, load, write_atomically
 
 _FORMAT = 1
@@ -40,7 +40,7 @@ def save_model(folder: pathlib.Path, result: Result, reading: Reading) -> None:
     result.save(folder / RESULT)
     data = {
         "format": _FORMAT,
-        "sha256": _sha256(folder / RESULT),
+        "sha256": sha256(folder / RESULT),
         "reading": dataclasses.asdict(reading),
     }
     write_atomically(folder / DESCRIPTION, (json.dumps(data) + "\n").encode())
@@ -60,7 +60,7 @@ def load_model(folder: pathlib.Path) -> tuple[Result, Reading]:
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"{folder / DESCRIPTION} cannot be read: {error}.") from None
     result = load(folder / RESULT)
-    if _sha256(folder / RESULT) != data["sha256"]:
+    if sha256(folder / RESULT) != data["sha256"]:
         raise ValueError(
             f"{folder}: {RESULT} and {DESCRIPTION} are of two fits. Fit again."
         )
@@ -87,8 +87,3 @@ def _reading(data: dict[str, Any]) -> Reading:
     ):
         raise ValueError("directed, normalize and sparse must be true or false")
     return reading
-
-
-def _sha256(path: pathlib.Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

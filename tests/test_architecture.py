@@ -63,7 +63,7 @@ ALLOWED = {
     "comparing": {"checks", "comparison", "config", "datasets", "fitting", "graph"}
     | {"models", "result"},
     "tables": set(),
-    "folder": {"result"},
+    "folder": {"datasets", "result"},
     "options": {"config", "models"},
     "cli": {"__init__", "comparing", "datasets", "fitting", "folder", "graph"}
     | {"options", "result", "tables"},
