@@ -24,6 +24,7 @@ from hopf_jax.nets import Net, Sizes
 from hopf_jax.patience import as_good_as_any
 from hopf_jax.processes import is_main
 from hopf_jax.result import Result, make_net, node_scores, readable, score
+from hopf_jax.sparse import Matrix
 from hopf_jax.spreading import Spread, spread_over
 from hopf_jax.summaries import first_summary, next_summary, output, probabilities
 from hopf_jax.training import (
@@ -89,15 +90,7 @@ def fit(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
     )
     spread = spread_over(devices, config.batches_per_step)
-    feeds = _feeds(graph, row, config, seed, spread)
-    whole = _whole(graph, row, config)
-    first: FirstHop | None = None
-    if known_ahead(graph, row, config):
-        every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
-        first = FirstHop(graph, row, every)
     key = jax.random.key(seed)
-    resident = feeds[0].features == "resident"
-    features = jax.device_put(graph.features) if resident else None
     omega = label_weights(graph.labels[graph.train], config.weighted_loss)
 
     num_iterations = config.num_iterations if row.iterative else 1
@@ -113,7 +106,10 @@ def fit(
     ):
         history = standing.history
         params: Params | None = standing.weights[-1] if standing.weights else None
-        while not standing.finished:
+        # A run that is finished in its workdir needs no batches.
+        made = None if standing.finished else _prepare(graph, row, config, seed, spread)
+        while made is not None and not standing.finished:
+            feeds, whole, first, features = made
             t = len(standing.iterations) + 1
             before = [record for record in history if record["iteration"] == t]
             begun = time.perf_counter() - sum(record["seconds"] for record in before)
@@ -217,6 +213,20 @@ def _sizes(graph: Graph, row: Row, config: Config) -> Sizes:
         hidden_width = row.width(features, hidden, row.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
     return Sizes(features, graph.num_labels, hidden, hops, summary)
+
+
+def _prepare(
+    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None
+) -> tuple[tuple[Feed, Feed], WholeGraph, FirstHop | None, Matrix]:
+    """What all iterations use: batches, chunks, the first hop, features to gather."""
+    feeds = _feeds(graph, row, config, seed, spread)
+    whole = _whole(graph, row, config)
+    first: FirstHop | None = None
+    if known_ahead(graph, row, config):
+        every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
+        first = FirstHop(graph, row, every)
+    resident = feeds[0].features == "resident"
+    return feeds, whole, first, jax.device_put(graph.features) if resident else None
 
 
 def _feeds(
