@@ -89,7 +89,6 @@ def fit(
     features = jax.device_put(graph.features) if resident else None
     omega = label_weights(graph.labels[graph.train], config.weighted_loss)
 
-    num_iterations = config.num_iterations if row.iterative else 1
     with (
         kept(
             *(workdir, run, Standing(first_summary(graph, net), [])),
@@ -129,32 +128,68 @@ def fit(
                 *(net, params, whole, standing.summary),
                 with_hidden=config.summary == "hidden",
             )
-            predicted = probabilities(logits, graph.multilabel)
-            epochs = history[-1]["epoch"]
-            record: dict[str, Any] = {"iteration": t, "epochs": epochs}
-            record |= {"scores": score(graph, predicted, config.scoring)}
-            record |= {"seconds": time.perf_counter() - begun}
-            right = node_scores(graph, graph.validation, predicted, config.scoring)
-            last, finished = standing.summary, t == num_iterations
-            standing = standing._replace(
-                num_epochs=len(history),
-                weights=(*standing.weights, jax.device_get(params)),
-                iterations=(*standing.iterations, record),
-                right=(*standing.right, right),
-                progress=None,
-                finished=finished,
-            )
-            if _as_good_as_any(standing.iterations, standing.right):
-                standing = standing._replace(best=t, probabilities=predicted)
-            if last is not None:
-                new = next_summary(graph, config, t, last, predicted, hidden)
-                finished |= float(np.abs(new - last).mean()) < config.tolerance
-                standing = standing._replace(summary=new, finished=finished)
+            outputs = logits, hidden
+            standing = conclude(standing, graph, row, config, params, outputs, begun)
             keep(standing)
+    return to_result(standing, graph, row, config, net.sizes, seed)
+
+
+def conclude(
+    standing: Standing,
+    graph: Graph,
+    row: Row,
+    config: Config,
+    params: Params,
+    outputs: tuple[np.ndarray, np.ndarray],
+    begun: float,
+) -> Standing:
+    """Where a run stands once an iteration is learned and all nodes are predicted.
+
+    Args:
+      standing: while the iteration was learned; its history is complete.
+      graph: with the split that is learned.
+      row: the model.
+      config: settings.
+      params: what was learned.
+      outputs: logits [N, C] and h_K [N, *].
+      begun: when the iteration began, by `time.perf_counter`.
+    """
+    logits, hidden = outputs
+    t, last = len(standing.iterations) + 1, standing.summary
+    predicted = probabilities(logits, graph.multilabel)
+    record: dict[str, Any] = {
+        "iteration": t,
+        "epochs": standing.history[-1]["epoch"],
+        "scores": score(graph, predicted, config.scoring),
+    }
+    record |= {"seconds": time.perf_counter() - begun}
+    right = node_scores(graph, graph.validation, predicted, config.scoring)
+    finished = t == (config.num_iterations if row.iterative else 1)
+    standing = standing._replace(
+        num_epochs=len(standing.history),
+        weights=(*standing.weights, jax.device_get(params)),
+        iterations=(*standing.iterations, record),
+        right=(*standing.right, right),
+        progress=None,
+        finished=finished,
+    )
+    if _as_good_as_any(standing.iterations, standing.right):
+        standing = standing._replace(best=t, probabilities=predicted)
+    if last is not None:
+        new = next_summary(graph, config, t, last, predicted, hidden)
+        finished |= float(np.abs(new - last).mean()) < config.tolerance
+        standing = standing._replace(summary=new, finished=finished)
+    return standing
+
+
+def to_result(
+    standing: Standing, graph: Graph, row: Row, config: Config, sizes: Sizes, seed: int
+) -> Result:
+    """The result of a run that is finished."""
     return Result(
         row=row,
         config=config,
-        sizes=net.sizes,
+        sizes=sizes,
         seed=seed,
         multilabel=graph.multilabel,
         label_names=graph.label_names,
@@ -162,7 +197,7 @@ def fit(
         iteration=standing.best,
         probabilities=standing.probabilities,
         scores=standing.iterations[standing.best - 1]["scores"],
-        history=history,
+        history=standing.history,
         iterations=list(standing.iterations),
     )
 
@@ -198,9 +233,10 @@ def _sizes(graph: Graph, row: Row, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary)
 
 
-def _feeds(
-    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
-) -> tuple[Feed, Feed]:
+def feed_settings(
+    graph: Graph, row: Row, config: Config
+) -> tuple[FeedSettings, FeedSettings]:
+    """How batches of training and of validation nodes are cut and kept."""
     reach = row.reach(config.num_hops) - known_ahead(graph, row, config)
     fanouts = None if config.fanouts is None else config.fanouts[:reach]
     train = FeedSettings(
@@ -215,6 +251,13 @@ def _feeds(
         shuffle=False,
         transposed=False,
     )
+    return train, held
+
+
+def _feeds(
+    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
+) -> tuple[Feed, Feed]:
+    train, held = feed_settings(graph, row, config)
     learned, checked = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
     if spread is None:
         return Feed(graph, learned, train, seed), Feed(graph, checked, held, seed)

@@ -318,6 +318,22 @@ class Progress(NamedTuple):
     rule: Patience
 
 
+def judge(
+    rule: Patience, epoch: int, seen: Totals, held: Totals
+) -> tuple[str, dict[str, float]]:
+    """What the rule says of an epoch ("keep", "wait", "restore"), and its record."""
+    rate, train, validation = rule.learning_rate, seen.scores(), held.scores()
+    if not math.isfinite(train["loss"] + validation["loss"]):
+        raise ValueError(
+            f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
+            "Lower learning_rate, or scale the features."
+        )
+    record = {"epoch": epoch, "learning_rate": rate}
+    record |= {f"train_{name}": value for name, value in train.items()}
+    record |= {f"validation_{name}": value for name, value in validation.items()}
+    return rule.update(epoch, train, validation), record
+
+
 def learn(
     net: Net,
     objective: Objective,
@@ -356,20 +372,11 @@ def learn(
         state, seen, held = run_epoch(
             net, objective, state, feeds, inputs, key, epoch, rate
         )
-        train, validation = seen.scores(), held.scores()
-        if not math.isfinite(train["loss"] + validation["loss"]):
-            raise ValueError(
-                f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
-                "Lower learning_rate, or scale the features."
-            )
-        action = rule.update(epoch, train, validation)
+        action, record = judge(rule, epoch, seen, held)
         if action == "keep":
             best = state
         elif action == "restore":
             state = best
-        record = {"epoch": epoch, "learning_rate": rate}
-        record |= {f"train_{name}": value for name, value in train.items()}
-        record |= {f"validation_{name}": value for name, value in validation.items()}
         record |= {"seconds": time.perf_counter() - begun}
         on_epoch(record, Progress(epoch, state, best, dataclasses.replace(rule)))
     return best.params if spread is None else jax.device_get(best.params)
