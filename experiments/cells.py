@@ -20,6 +20,7 @@ from experiments import folders
 from hopf_jax.datasets import load_dataset
 from hopf_jax.metrics import f1_scores, one_hot
 from hopf_jax.models import MODELS, row_to_json
+from hopf_jax.together import CannotJoinError, fit_folds
 
 Record = dict[str, Any]
 
@@ -35,10 +36,19 @@ class Cell:
     seed: int = 0
     percent: float = 10
     split: str = "transductive"
+    together: tuple[int, ...] = ()  # folds to learn in one program; () for this alone
+
+    @property
+    def siblings(self) -> tuple["Cell", ...]:
+        """The cells that are learned in one program with this one, itself included."""
+        folds = self.together or (self.fold,)
+        return tuple(dataclasses.replace(self, fold=fold) for fold in folds)
 
     def settings(self) -> dict[str, Any]:
         """Everything the record depends on, as plain data."""
-        return {
+        # Another program rounds otherwise.
+        shared = {"together": self.together} if self.together else {}
+        return shared | {
             "dataset": self.dataset,
             "model": self.model,
             "row": row_to_json(MODELS[self.model]),
@@ -90,7 +100,36 @@ def run(cell: Cell) -> Record:
     begun = time.perf_counter()
     learn = _learn_inductively if cell.split == "inductive" else _learn
     result, iterations = learn(cell, graph)
-    seconds = time.perf_counter() - begun
+    return _record(result, iterations, time.perf_counter() - begun)
+
+
+def run_together(cell: Cell) -> dict[Cell, Record]:
+    """`run` of a cell and its siblings in one program, or one by one if it must be.
+
+    Seconds are shared out evenly. Without checkpoints: it is all of them or none.
+    """
+    graphs = [
+        _load(each.dataset, each.fold, each.percent, each.split)
+        for each in cell.siblings
+    ]
+    begun = time.perf_counter()
+    try:
+        results = fit_folds(
+            graphs, cell.model, cell.config, seed=cell.seed, progress=False
+        )
+    except CannotJoinError as error:
+        folders.say(f"{cell.model}: folds are learned one by one. {error}")
+        return {each: run(each) for each in cell.siblings}
+    seconds = (time.perf_counter() - begun) / len(results)
+    return {
+        each: _record(result, [_in_percent(r) for r in result.iterations], seconds)
+        for each, result in zip(cell.siblings, results, strict=True)
+    }
+
+
+def _record(
+    result: hopf_jax.Result, iterations: list[dict[str, Any]], seconds: float
+) -> Record:
     return {
         "scores": iterations[result.iteration - 1]["scores"],
         "iteration": result.iteration,

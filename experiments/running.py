@@ -76,13 +76,21 @@ def run_cells(
             on_done(cell, records[cell], "")
         if missing:
             count = default_workers() if workers is None else workers
-            with contextlib.closing(_run(missing, folder, count)) as done, _told(bar):
-                for cell, record, problem in done:
-                    if record is not None:
-                        records[cell] = record
-                    bar.set_postfix_str(f"{cell.model} fold {cell.fold}", refresh=False)
-                    bar.update()
-                    on_done(cell, record, problem)
+            # Of cells that are learned together one is run, and keeps them all.
+            jobs: dict[tuple[Cell, ...], list[Cell]] = {}
+            for cell in missing:
+                jobs.setdefault(cell.siblings, []).append(cell)
+            first = [members[0] for members in jobs.values()]
+            with contextlib.closing(_run(first, folder, count)) as done, _told(bar):
+                for ran, found, problem in done:
+                    for cell in jobs[ran.siblings]:
+                        record = found if cell == ran else found and cell.read(folder)
+                        if record is not None:
+                            records[cell] = record
+                        name = f"{cell.model} fold {cell.fold}"
+                        bar.set_postfix_str(name, refresh=False)
+                        bar.update()
+                        on_done(cell, record, problem)
     return records
 
 
@@ -127,14 +135,15 @@ def _run(missing: list[Cell], folder: pathlib.Path, workers: int) -> Generator[D
 
 
 def run_and_keep(cell: Cell, folder: pathlib.Path) -> Done:
-    """Run a cell and keep its record, in this process."""
+    """Run a cell, with those it is learned with, and keep records, in this process."""
     try:
-        record = cells.run(cell)
+        found = cells.run_together(cell) if cell.together else {cell: cells.run(cell)}
     except (ValueError, MemoryError, DatasetError, jax.errors.JaxRuntimeError) as error:
         # One cell that diverges or does not fit leaves the others of the table.
         return cell, None, f"{type(error).__name__}: {error}"
-    cell.write(folder, record)
-    return cell, record, ""
+    for each, record in found.items():
+        each.write(folder, record)
+    return cell, found[cell], ""
 
 
 def _run_parallel(

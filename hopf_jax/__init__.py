@@ -8,6 +8,7 @@ from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
 from hopf_jax.result import Result, load
 from hopf_jax.storage import open_graph, write_graph
+from hopf_jax.together import fit_folds
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ __all__ = [
     "Result",
     "Row",
     "fit",
+    "fit_folds",
     "load",
     "load_dataset",
     "open_graph",

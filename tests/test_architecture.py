@@ -48,10 +48,13 @@ ALLOWED = {
     "fitting": _NUMBERS
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
     | {"ahead", "metrics", "checkpoints", "lanes", "processes"},
+    "together": _NUMBERS
+    | {"nets", "models", "training", "inference", "summaries", "result", "config"}
+    | {"ahead", "checkpoints", "fitting", "patience"},
     "logs": {"result"},
     "datasets": {"datasets", "graph", "checks", "storage"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
-    | {"result", "batching", "storage"},
+    | {"result", "batching", "storage", "together"},
 }
 
 
