@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from experiments import arguments, folders, paper, turns
 from hopf_jax.datasets import DatasetError, load_dataset
 
 _MODULE = "experiments.together"
-_WAYS = ("fit", "loop", "vmap")
+_WAYS: tuple[Literal["fit", "loop", "vmap"], ...] = ("fit", "loop", "vmap")
 _TIMEOUT = 1800.0
 
 
@@ -100,7 +100,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def learn(
-    dataset: str, model: str, folds: list[int], way: str, max_epochs: int | None
+    dataset: str,
+    model: str,
+    folds: list[int],
+    way: Literal["fit", "loop", "vmap"],
+    max_epochs: int | None,
 ) -> dict[str, Any]:
     """Learn all folds in this process; what it took, and what came of it."""
     graphs = [load_dataset(dataset, fold=fold) for fold in folds]

@@ -97,7 +97,11 @@ def test_batches_are_taken_in_the_order_of_fit(monkeypatch):
     # As on large graphs: batches grouped by size, otherwise in each fold.
     monkeypatch.setattr(feeding, "_FEW_BATCHES", 0)
     monkeypatch.setattr(feeding, "_WASTE", -1.0)
-    config, splits = vary(batch_size=2), folds(graphs.tiny("weighted", sparse=True))
+    monkeypatch.setattr(feeding, "_MOST_GROUPS", 2)
+    config, splits = (
+        vary(batch_size=2, max_epochs=3),
+        folds(graphs.tiny("weighted", sparse=True)),
+    )
     train, _ = _feeds(splits, MODELS["nip-mean"], config, 3)
     assert train.axes.order == 0
     wanted = [fit(graph, "nip-mean", config, seed=3) for graph in splits]
