@@ -142,7 +142,8 @@ def run_and_keep(cell: Cell, folder: pathlib.Path) -> Done:
         # One cell that diverges or does not fit leaves the others of the table.
         return cell, None, f"{type(error).__name__}: {error}"
     for each, record in found.items():
-        each.write(folder, record)
+        if each == cell or each.read(folder) is None:
+            each.write(folder, record)
     return cell, found[cell], ""
 
 
