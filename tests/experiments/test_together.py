@@ -19,6 +19,7 @@ def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
             asked.append((self.cores, way))
             return {
                 "seconds": SECONDS[way][turn],
+                "cpu_seconds": 2 * SECONDS[way][turn],
                 "epochs": 100,
                 "epoch_seconds": 0.01,
                 "test_micro_f1": [0.7, 0.8],
@@ -37,10 +38,11 @@ def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
     found = folders.read_json(tmp_path / "together.json")
     assert [row["way"] for row in found["rows"]] == ways
     assert [row["ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
+    assert [row["cpu_ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
     assert found["command"].startswith("python -m experiments.together --models gcn")
     printed = capsys.readouterr().out
     assert "2 cores: left out" in printed
-    assert ["gcn", "1", "loop", "8.0", "2.50", "10.00", "75.00"] in [
+    assert ["gcn", "1", "loop", "8.0", "2.50", "16.0", "2.50", "10.00", "75.00"] in [
         line.split() for line in printed.splitlines()
     ]
 
