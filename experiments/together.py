@@ -24,7 +24,9 @@ from experiments import arguments, folders, paper, turns
 from hopf_jax.datasets import DatasetError, load_dataset
 
 _MODULE = "experiments.together"
-_WAYS: tuple[Literal["fit", "loop", "vmap"], ...] = ("fit", "loop", "vmap")
+Way = Literal["fit", "loop", "vmap"]
+
+_WAYS: tuple[Way, ...] = ("fit", "loop", "vmap")
 _TIMEOUT = 1800.0
 
 
@@ -40,7 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_dataset(options.dataset, fold=options.folds[0])
     except (DatasetError, ValueError) as error:
         parser.error(str(error))
+    path = options.workdir / "together.json"
     rows: list[dict[str, Any]] = []
+    data = {
+        "dataset": options.dataset,
+        "folds": list(options.folds),
+        "repeats": options.repeats,
+        "rows": rows,
+    }
+    data |= folders.provenance([_MODULE, *argv])
     names = ("model", "cores", "way", "seconds", "ratio", "CPU", "ratio")
     print(_line((*names, "ms an epoch", "test F1")), flush=True)
     for model in options.models:
@@ -51,14 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for way, row in _measure(options, model, cores).items():
                 rows.append({"model": model, "cores": cores, "way": way} | row)
                 print(_line(_texts(rows[-1])), flush=True)
-    data = {
-        "dataset": options.dataset,
-        "folds": list(options.folds),
-        "repeats": options.repeats,
-        "rows": rows,
-    }
-    path = options.workdir / "together.json"
-    folders.write_json(path, data | folders.provenance([_MODULE, *argv]))
+            folders.write_json(path, data)  # What is measured is not lost.
     print(f"Written: {path}")
     return 0
 
@@ -103,7 +106,7 @@ def learn(
     dataset: str,
     model: str,
     folds: list[int],
-    way: Literal["fit", "loop", "vmap"],
+    way: Way,
     max_epochs: int | None,
 ) -> dict[str, Any]:
     """Learn all folds in this process; what it took, and what came of it."""
@@ -130,8 +133,8 @@ def learn(
 
 def _measure(
     options: argparse.Namespace, model: str, cores: int
-) -> dict[str, dict[str, Any]]:
-    found: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
+) -> dict[Way, dict[str, Any]]:
+    found: dict[Way, list[dict[str, Any]]] = {way: [] for way in _WAYS}
     for _ in range(options.repeats):
         for way in _WAYS:
             command = [sys.executable, "-m", _MODULE, "--serve", str(cores)]
