@@ -76,7 +76,7 @@ def fit_folds(
     1e-4, later ones drift apart as far as training amplifies that. There are no
     checkpoints: a run that is stopped starts over.
 
-    It is made for accelerators. On a CPU it does not pay: `python -m
+    It is made for accelerators. On a CPU it gains next to nothing: `python -m
     experiments.together` measures it, and experiments/README.md has its figures.
 
     Args:
