@@ -84,10 +84,11 @@ test-all: $(INSTALLED) ## Run all the tests
 data: $(INSTALLED) ## Fetch and check the datasets [DATASET=cora,pubmed]
 	$(RUN) experiments.data $(subst $(comma), ,$(DATASET)) $(ARGS)
 
-reproduce: $(INSTALLED) ## Table 3: DATASET=pubmed|all [MODELS=a,b FOLDS=1,2 SEED=0 HOPS=2|auto FRESH=1 WORKDIR=results]
+reproduce: $(INSTALLED) ## Table 3: DATASET=pubmed|all [MODELS=a,b FOLDS=1,2 SEED=0 HOPS=2|auto TOGETHER=1 FRESH=1 WORKDIR=results]
 	$(RUN) experiments.reproduce \
 		$(call option,dataset,DATASET) $(call option,models,MODELS) \
 		$(call option,folds,FOLDS) $(call option,seed,SEED) $(call option,hops,HOPS) \
+		$(if $(filter-out 0,$(TOGETHER)),--together) \
 		$(if $(filter-out 0,$(FRESH)),--fresh) $(call option,workdir,WORKDIR) $(ARGS)
 
 inductive: $(INSTALLED) ## Table 4: train on some tissues, predict on others

@@ -4,6 +4,7 @@ Everything a figure depends on is in the cell's key, so a record is used again o
 the very same question: same data, row, settings, seed, package versions and code.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -22,6 +23,7 @@ from experiments.watching import UNWATCHED, Watch
 from hopf_jax.datasets import load_dataset
 from hopf_jax.metrics import f1_scores, one_hot
 from hopf_jax.models import MODELS, row_to_json
+from hopf_jax.together import CannotJoinError, fit_folds
 
 Record = dict[str, Any]
 
@@ -37,10 +39,19 @@ class Cell:
     seed: int = 0
     percent: float = 10
     split: str = "transductive"
+    together: tuple[int, ...] = ()  # folds to learn in one program; () for this alone
+
+    @property
+    def siblings(self) -> tuple["Cell", ...]:
+        """The cells that are learned in one program with this one, itself included."""
+        folds = self.together or (self.fold,)
+        return tuple(dataclasses.replace(self, fold=fold) for fold in folds)
 
     def settings(self) -> dict[str, Any]:
         """Everything the record depends on, as plain data."""
-        return {
+        # Another program rounds otherwise.
+        shared = {"together": self.together} if self.together else {}
+        return shared | {
             "dataset": self.dataset,
             "model": self.model,
             "row": row_to_json(MODELS[self.model]),
@@ -120,6 +131,50 @@ def run(
     seconds = max(
         time.perf_counter() - begun, sum(r["seconds"] for r in result.iterations)
     )
+    return _record(result, iterations, seconds)
+
+
+def run_together(
+    cell: Cell, folder: pathlib.Path, watch: Watch = UNWATCHED
+) -> dict[Cell, Record]:
+    """`run` of a cell and its siblings in one program, or one by one if it must be.
+
+    Seconds are shared out evenly. In one program it is all of them or none; one by one
+    each keeps checkpoints in the folder, as alone.
+    """
+    siblings = cell.siblings
+    graphs = [_load(c.dataset, c.fold, c.percent, c.split) for c in siblings]
+    begun = time.perf_counter()
+    try:
+        with contextlib.ExitStack() as stack:
+            reports = [stack.enter_context(watch.over(c.name)) for c in siblings]
+
+            def tell(record: dict[str, Any]) -> None:
+                told = {name: v for name, v in record.items() if name != "fold"}
+                for callback in reports[record["fold"]].callbacks:
+                    callback(told)
+
+            results = fit_folds(
+                *(graphs, cell.model, cell.config),
+                seed=cell.seed,
+                callbacks=[tell],
+                progress=False,
+            )
+            for each, result in zip(reports, results, strict=True):
+                each.tell(result)
+    except CannotJoinError as error:
+        folders.say(f"{cell.model}: folds are learned one by one. {error}")
+        return {c: run(c, c.checkpoints(folder), watch) for c in siblings}
+    seconds = (time.perf_counter() - begun) / len(results)
+    return {
+        each: _record(result, [_in_percent(r) for r in result.iterations], seconds)
+        for each, result in zip(siblings, results, strict=True)
+    }
+
+
+def _record(
+    result: hopf_jax.Result, iterations: list[dict[str, Any]], seconds: float
+) -> Record:
     return {
         "scores": iterations[result.iteration - 1]["scores"],
         "iteration": result.iteration,

@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     watching.add_options(parser)
     parser.add_argument(
+        "--together",
+        action="store_true",
+        help="learn the folds of a model in one program, where they fit one: for an "
+        "accelerator; cells of their own, as numbers differ by rounding",
+    )
+    parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a cell is below its goal"
     )
     return parser
@@ -95,9 +101,11 @@ def reproduce(
     plan = {
         model: _candidates(dataset, model, options.hops) for model in options.models
     }
+    together = options.folds if options.together else ()
     cells = {
         (model, hops): [
-            cell_of(dataset, model, fold, hops, options) for fold in options.folds
+            cell_of(dataset, model, fold, hops, options, together)
+            for fold in options.folds
         ]
         for model, candidates in plan.items()
         for hops in candidates
@@ -151,10 +159,16 @@ def reproduce(
 
 
 def cell_of(
-    dataset: str, model: str, fold: int, hops: int | None, options: argparse.Namespace
+    dataset: str,
+    model: str,
+    fold: int,
+    hops: int | None,
+    options: argparse.Namespace,
+    together: tuple[int, ...] = (),
 ) -> Cell:
     """The cell of a model and fold with the paper's settings for the dataset."""
-    return Cell(dataset, model, fold, _config(dataset, hops, options), options.seed)
+    config = _config(dataset, hops, options)
+    return Cell(dataset, model, fold, config, options.seed, together=together)
 
 
 def _config(dataset: str, hops: int | None, options: argparse.Namespace) -> Any:

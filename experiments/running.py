@@ -85,13 +85,21 @@ def run_cells(
         if missing:
             count = default_workers() if workers is None else workers
             keep = functools.partial(run_and_keep, folder=folder, watch=watch)
-            with contextlib.closing(_run(missing, keep, count)) as done, _told(bar):
-                for cell, record, problem in done:
-                    if record is not None:
-                        records[cell] = record
-                    bar.set_postfix_str(f"{cell.model} fold {cell.fold}", refresh=False)
-                    bar.update()
-                    on_done(cell, record, problem)
+            # Of cells that are learned together one is run, and keeps them all.
+            jobs: dict[tuple[Cell, ...], list[Cell]] = {}
+            for cell in missing:
+                jobs.setdefault(cell.siblings, []).append(cell)
+            first = [members[0] for members in jobs.values()]
+            with contextlib.closing(_run(first, keep, count)) as done, _told(bar):
+                for ran, found, problem in done:
+                    for cell in jobs[ran.siblings]:
+                        record = found if cell == ran else found and cell.read(folder)
+                        if record is not None:
+                            records[cell] = record
+                        name = f"{cell.model} fold {cell.fold}"
+                        bar.set_postfix_str(name, refresh=False)
+                        bar.update()
+                        on_done(cell, record, problem)
     return records
 
 
@@ -136,14 +144,24 @@ def _run(missing: list[Cell], keep: Keep, workers: int) -> Generator[Done]:
 
 
 def run_and_keep(cell: Cell, folder: pathlib.Path, watch: Watch = UNWATCHED) -> Done:
-    """Run a cell and keep its record, in this process; or go on with it."""
+    """Run a cell, with those it is learned with, and keep records, in this process.
+
+    Or go on with it, where it is learned alone.
+    """
     try:
-        record = cells.run(cell, cell.checkpoints(folder), watch)
+        if cell.together:
+            found = cells.run_together(cell, folder, watch)
+        else:
+            found = {cell: cells.run(cell, cell.checkpoints(folder), watch)}
     except (ValueError, MemoryError, DatasetError, jax.errors.JaxRuntimeError) as error:
         # One cell that diverges or does not fit leaves the others of the table.
         return cell, None, f"{type(error).__name__}: {error}"
-    cell.write(folder, record)
-    return cell, record, ""
+    for each, record in found.items():
+        if each == cell or each.read(folder) is None:
+            each.write(folder, record)
+        else:
+            folders.remove(each.checkpoints(folder))
+    return cell, found[cell], ""
 
 
 def _run_parallel(missing: list[Cell], keep: Keep, workers: int) -> Iterator[Done]:

@@ -14,6 +14,7 @@ from hopf_jax.graph import Graph
 from hopf_jax.models import MODELS, Gate, Row
 from hopf_jax.result import Result, load
 from hopf_jax.storage import open_graph, write_graph
+from hopf_jax.together import fit_folds
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
@@ -34,6 +35,7 @@ __all__ = [
     "Row",
     "compare",
     "fit",
+    "fit_folds",
     "load",
     "load_dataset",
     "open_graph",

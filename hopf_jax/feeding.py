@@ -134,6 +134,19 @@ class Feed:
 
         return prefetch(prepare())
 
+    def order(self, epoch: int) -> np.ndarray:
+        """The numbers of an epoch's batches, in the order they are taken, [B]."""
+        orders = (self._order(epoch, g, len(m)) for g, m in enumerate(self.members))
+        return np.concatenate([m[o] for m, o in zip(self.members, orders, strict=True)])
+
+    def stacked(self, layout: Layout) -> Batch:
+        """All batches by number, in a layout that holds them, on the host."""
+        return stack([self._padded(i, 0, layout) for i in range(self.num_batches)])
+
+    def room(self, layout: Layout) -> int:
+        """Bytes of all batches in this layout."""
+        return self._rows(self.num_batches) * self._bytes(layout)
+
     def _shared_layout(self, num_roots: int) -> Layout:
         """The layout of so many roots of this graph, whichever they are."""
         rng, size = np.random.default_rng(0), self.how.batch_size

@@ -93,7 +93,6 @@ def fit(
     key = jax.random.key(seed)
     omega = label_weights(graph.labels[graph.train], config.weighted_loss)
 
-    num_iterations = config.num_iterations if row.iterative else 1
     with (
         kept(
             *(workdir, run, Standing(first_summary(graph, net), [])),
@@ -135,39 +134,74 @@ def fit(
                 fresh=t == 1 or not config.warm_start,
             )
             del inputs  # An iteration is to hold no more than the first.
-            logits, hidden = predict_together(
-                *(net, params, whole, standing.summary),
-                with_hidden=config.summary == "hidden",
+            # Not held by a name: an iteration is to leave nothing but its standing.
+            standing = conclude(
+                *(standing, graph, net, config, params),
+                predict_together(
+                    *(net, params, whole, standing.summary),
+                    with_hidden=config.summary == "hidden",
+                ),
+                begun,
             )
-            predicted = probabilities(logits, graph.multilabel)
-            last = new = standing.summary
-            if last is not None:
-                new = next_summary(graph, config, t, last, predicted, hidden)
-            predicted = output(graph, config, predicted, new)
-            epochs = history[-1]["epoch"]
-            record: dict[str, Any] = {"iteration": t, "epochs": epochs}
-            record |= {"scores": score(graph, predicted, config.scoring)}
-            record |= {"seconds": time.perf_counter() - begun}
-            right = node_scores(graph, graph.validation, predicted, config.scoring)
-            finished = t == num_iterations
-            if last is not None and new is not None:
-                finished |= float(np.abs(new - last).mean()) < config.tolerance
-            standing = standing._replace(
-                summary=new,
-                num_epochs=len(history),
-                weights=(*standing.weights, jax.device_get(params)),
-                iterations=(*standing.iterations, record),
-                right=(*standing.right, right),
-                progress=None,
-                finished=finished,
-            )
-            held = [record["scores"]["validation"] for record in standing.iterations]
-            if as_good_as_any(held, standing.right):
-                standing = standing._replace(best=t, probabilities=predicted)
-            del logits, hidden, predicted, last, new, right
             keep(standing)
+    return to_result(standing, given, graph, net, config, seed)
+
+
+def conclude(
+    standing: Standing,
+    graph: Graph,
+    net: Net,
+    config: Config,
+    params: Params,
+    outputs: tuple[np.ndarray, np.ndarray],
+    begun: float,
+) -> Standing:
+    """Where a run stands once an iteration is learned and all nodes are predicted.
+
+    Args:
+      standing: while the iteration was learned; its history is complete.
+      graph: as the row reads it, with the split that is learned.
+      net: the row and its widths.
+      config: settings.
+      params: what was learned.
+      outputs: logits [N, C] and h_K [N, *].
+      begun: when the iteration began, by `time.perf_counter`.
+    """
+    logits, hidden = outputs
+    t, history = len(standing.iterations) + 1, standing.history
+    predicted = probabilities(logits, graph.multilabel)
+    last = new = standing.summary
+    if last is not None:
+        new = next_summary(graph, config, t, last, predicted, hidden)
+    predicted = output(graph, config, predicted, new)
+    record: dict[str, Any] = {"iteration": t, "epochs": history[-1]["epoch"]}
+    record |= {"scores": score(graph, predicted, config.scoring)}
+    record |= {"seconds": time.perf_counter() - begun}
+    right = node_scores(graph, graph.validation, predicted, config.scoring)
+    finished = t == (config.num_iterations if net.row.iterative else 1)
+    if last is not None and new is not None:
+        finished |= float(np.abs(new - last).mean()) < config.tolerance
+    standing = standing._replace(
+        summary=new,
+        num_epochs=len(history),
+        weights=(*standing.weights, jax.device_get(params)),
+        iterations=(*standing.iterations, record),
+        right=(*standing.right, right),
+        progress=None,
+        finished=finished,
+    )
+    held = [record["scores"]["validation"] for record in standing.iterations]
+    if as_good_as_any(held, standing.right):
+        standing = standing._replace(best=t, probabilities=predicted)
+    return standing
+
+
+def to_result(
+    standing: Standing, given: Graph, graph: Graph, net: Net, config: Config, seed: int
+) -> Result:
+    """The result of a finished run on a graph, as given and as the row reads it."""
     return Result(
-        row=row,
+        row=net.row,
         config=config,
         sizes=net.sizes,
         seed=seed,
@@ -177,7 +211,7 @@ def fit(
         iteration=standing.best,
         probabilities=standing.probabilities,
         scores=standing.iterations[standing.best - 1]["scores"],
-        history=history,
+        history=standing.history,
         iterations=list(standing.iterations),
         calibration=calibrate(graph, standing.probabilities),
         graph=given,
@@ -229,9 +263,10 @@ def _prepare(
     return feeds, whole, first, jax.device_put(graph.features) if resident else None
 
 
-def _feeds(
-    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
-) -> tuple[Feed, Feed]:
+def feed_settings(
+    graph: Graph, row: Row, config: Config
+) -> tuple[FeedSettings, FeedSettings]:
+    """How batches of training and of validation nodes are cut and kept."""
     reach = row.reach(config.num_hops) - known_ahead(graph, row, config)
     fanouts = None if config.fanouts is None else config.fanouts[:reach]
     train = FeedSettings(
@@ -246,6 +281,13 @@ def _feeds(
         shuffle=False,
         transposed=False,
     )
+    return train, held
+
+
+def _feeds(
+    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
+) -> tuple[Feed, Feed]:
+    train, held = feed_settings(graph, row, config)
     learned, checked = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
     if spread is None:
         return Feed(graph, learned, train, seed), Feed(graph, checked, held, seed)

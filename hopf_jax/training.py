@@ -320,6 +320,12 @@ def first_state(objective: Objective, params: Params) -> State:
     return State(params, jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes))
 
 
+def first_rule(config: Config, fresh: bool) -> Patience:
+    """The stopping rule before the first epoch."""
+    least = min(config.min_epochs, config.max_epochs)
+    return Patience(config.learning_rate, config.patience, least, fresh)
+
+
 class Progress(NamedTuple):
     """Where `learn` stands after an epoch: all that the next ones depend on."""
 
@@ -327,6 +333,22 @@ class Progress(NamedTuple):
     state: State
     best: State
     rule: Patience
+
+
+def judge(
+    rule: Patience, epoch: int, seen: Totals, held: Totals
+) -> tuple[str, dict[str, float]]:
+    """What the rule says of an epoch ("keep", "wait", "restore"), and its record."""
+    rate, train, validation = rule.learning_rate, seen.scores(), held.scores()
+    if not math.isfinite(train["loss"] + validation["loss"]):
+        raise ValueError(
+            f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
+            "Lower learning_rate, or scale the features."
+        )
+    record = {"epoch": epoch, "learning_rate": rate}
+    record |= {f"train_{name}": value for name, value in train.items()}
+    record |= {f"validation_{name}": value for name, value in validation.items()}
+    return rule.update(epoch, train, validation), record
 
 
 def learn(
@@ -349,8 +371,7 @@ def learn(
     """
     if progress is None:
         state = best = first_state(objective, params)
-        least = min(config.min_epochs, config.max_epochs)
-        rule = Patience(config.learning_rate, config.patience, least, fresh)
+        rule = first_rule(config, fresh)
         epoch = 0
     else:
         epoch, state, best, rule = progress
@@ -367,20 +388,11 @@ def learn(
         state, seen, held = run_epoch(
             net, objective, state, feeds, inputs, key, epoch, rate
         )
-        train, validation = seen.scores(), held.scores()
-        if not math.isfinite(train["loss"] + validation["loss"]):
-            raise ValueError(
-                f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
-                "Lower learning_rate, or scale the features."
-            )
-        action = rule.update(epoch, train, validation)
+        action, record = judge(rule, epoch, seen, held)
         if action == "keep":
             best = state
         elif action == "restore":
             state = best
-        record = {"epoch": epoch, "learning_rate": rate}
-        record |= {f"train_{name}": value for name, value in train.items()}
-        record |= {f"validation_{name}": value for name, value in validation.items()}
         record |= {"seconds": time.perf_counter() - begun}
         on_epoch(record, Progress(epoch, state, best, dataclasses.replace(rule)))
     return best.params if spread is None else jax.device_get(best.params)

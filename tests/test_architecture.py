@@ -56,6 +56,9 @@ ALLOWED = {
     | {"nets", "models", "training", "inference", "summaries", "result", "config"}
     | {"ahead", "metrics", "calibration", "checkpoints", "lanes", "processes"}
     | {"patience"},
+    "together": _NUMBERS
+    | {"nets", "models", "training", "inference", "summaries", "result", "config"}
+    | {"ahead", "checkpoints", "fitting"},
     "logs": {"result"},
     "datasets": {"datasets", "graph", "checks", "storage"},
     "sklearn_api": {"checks", "config", "fitting", "graph", "models"},
@@ -70,7 +73,7 @@ ALLOWED = {
     "__main__": {"cli"},
     "__init__": {"aggregators", "config", "datasets", "fitting", "graph", "models"}
     | {"result", "batching", "calibration", "comparing", "comparison"}
-    | {"explaining", "sklearn_api", "storage"},
+    | {"explaining", "sklearn_api", "storage", "together"},
 }
 
 

@@ -61,13 +61,14 @@ def test_reproduce_passes_on_what_it_is_given():
     assert ran == "-m experiments.reproduce --dataset 'pubmed'"
     ran = command(
         *("reproduce", "DATASET=all", "MODELS=gcn,gcn-s", "FOLDS=1,2", "SEED=0"),
-        *("HOPS=auto", "FRESH=1", "WORKDIR=my results"),
+        *("HOPS=auto", "TOGETHER=1", "FRESH=1", "WORKDIR=my results"),
     )
     assert ran == (
         "-m experiments.reproduce --dataset 'all' --models 'gcn,gcn-s' --folds '1,2' "
-        "--seed '0' --hops 'auto' --fresh --workdir 'my results'"
+        "--seed '0' --hops 'auto' --together --fresh --workdir 'my results'"
     )
-    assert "--fresh" not in command("reproduce", "DATASET=pubmed", "FRESH=0")
+    ran = command("reproduce", "DATASET=pubmed", "FRESH=0", "TOGETHER=0")
+    assert "--fresh" not in ran and "--together" not in ran
 
 
 @needs_make

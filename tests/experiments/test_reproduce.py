@@ -13,6 +13,7 @@ from experiments import cells, folders, paper, reproduce, tables
 from experiments.reproduce import choose_hops
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.models import MODELS
+from hopf_jax.together import CannotJoinError
 
 MODELS_RUN = "bl-node,ss-ica"
 
@@ -148,6 +149,94 @@ def test_other_settings_are_other_cells(pretended, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "code_digest", lambda: "other code")
     run(tmp_path, models="bl-node", folds="1")
     assert len(kept(tmp_path)) == 3
+
+
+def test_folds_learned_together_are_cells_of_their_own(tiny, tmp_path):
+    _, apart = run(tmp_path, models="bl-node")
+    before = kept(tmp_path)
+    status, table = run(tmp_path, "--together", models="bl-node")
+    assert status == 0 and len(before) == 2
+    after = kept(tmp_path)
+    assert len(after) == 4 and before.items() <= after.items()
+    for metric in ("micro_f1", "train_micro_f1", "iteration", "epochs"):
+        one, other = (t["models"]["bl-node"][metric] for t in (table, apart))
+        assert one == other
+
+
+def test_folds_learned_together_are_told_fold_by_fold(tiny, tmp_path):
+    log = tmp_path / "log"
+    run(tmp_path, "--together", "--log-json", str(log), models="bl-node")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    told = {}
+    for line in lines:
+        assert "fold" not in line
+        told.setdefault(line["run"], []).append(line["event"])
+    assert sorted(name.rsplit("/", 1)[0] for name in told) == [
+        "planted/bl-node/fold-1",
+        "planted/bl-node/fold-2",
+    ]
+    assert set(map(tuple, told.values())) == {
+        ("started", "epoch", "iteration", "finished")
+    }
+
+
+@pytest.fixture
+def joined(pretended, monkeypatch):
+    """Pretended records of folds that are learned together; which cells were asked."""
+    asked = []
+
+    def pretend(cell, *others):
+        asked.append((cell.model, cell.fold))
+        return {each: cells.run(each) for each in cell.siblings}
+
+    monkeypatch.setattr(cells, "run_together", pretend)
+    return asked
+
+
+def test_folds_together_are_one_job_and_kept_one_by_one(joined, tmp_path):
+    _, first = run(tmp_path, "--together")
+    assert joined == [("bl-node", 1), ("ss-ica", 1)]
+    before = kept(tmp_path)
+    assert len(before) == 4
+    (lost,) = (tmp_path / "planted" / "cells").glob("ss-ica-fold2-*.json")
+    lost.unlink()
+    _, second = run(tmp_path, "--together")
+    assert joined[2:] == [("ss-ica", 2)]
+    assert without_times(second)["models"] == without_times(first)["models"]
+    after = kept(tmp_path)
+    assert {name for name in after if after[name] != before[name]} == {lost.name}
+
+
+def test_folds_together_fail_together(joined, tmp_path, monkeypatch, capsys):
+    real = cells.run_together
+
+    def fail(cell, *others):
+        if cell.model == "ss-ica":
+            raise ValueError("graphs[1]: Training diverged at epoch 1.")
+        return real(cell)
+
+    monkeypatch.setattr(cells, "run_together", fail)
+    status, table = run(tmp_path, "--together")
+    assert status == 1 and list(table["models"]) == ["bl-node"]
+    assert [f.split(":")[0] for f in table["failures"]] == [
+        "ss-ica fold 1",
+        "ss-ica fold 2",
+    ]
+
+
+def test_folds_that_fit_no_one_program_are_learned_one_by_one(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    def refuse(*arguments, **options):
+        raise CannotJoinError("They need 9 bytes, but memory_budget is 8.")
+
+    monkeypatch.setattr(cells, "fit_folds", refuse)
+    status, table = run(tmp_path, "--together", models="bl-node")
+    assert status == 0 and len(table["models"]["bl-node"]["folds"]) == 2
+    said = capsys.readouterr().err
+    assert "bl-node: folds are learned one by one. They need 9 bytes" in said
+    left = sorted(path.suffix for path in (tmp_path / "planted" / "cells").iterdir())
+    assert left == [".json", ".json"]  # No checkpoints.
 
 
 def test_a_damaged_cell_is_computed_again(pretended, tmp_path):
