@@ -31,7 +31,7 @@ from experiments import (
     paper,
     whole_runs,
 )
-from experiments.benchmark_cases import CASES, QUICK, Case
+from experiments.benchmark_cases import CASES, QUICK, Case, named
 from experiments.turns import Worker, WorkerError
 from hopf_jax.ahead import known_ahead
 from hopf_jax.models import MODELS
@@ -168,12 +168,7 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
         return [QUICK]
     if options.cases is None:
         return [case for case in CASES if options.all or not case.extended]
-    known = {case.name: case for case in CASES}
-    # A name may have a comma: "synthetic 25,10".
-    chosen = [case for name, case in known.items() if name in options.cases]
-    if not chosen:
-        raise SystemExit(f"--cases names none of: {'; '.join(known)}")
-    return chosen
+    return named(options.cases)
 
 
 def _start(module: str, python: str, options: argparse.Namespace) -> Worker:
@@ -188,13 +183,7 @@ def _measure(
     graph = case.load()
     benchmark_jax.store(graph, pathlib.Path(folder))
     config = case.config
-    told = {
-        name: getattr(config, name)
-        for name in (
-            *("num_hops", "hidden_size", "batch_size", "fanouts", "dropout"),
-            *("learning_rate", "l2", "clip", "memory_budget"),
-        )
-    } | {"multilabel": graph.multilabel, "precompute": True}
+    told = case.told(graph.multilabel)
     ahead = known_ahead(graph, MODELS[paper.TIMED_MODEL], config)
     described = {
         "nodes": graph.num_nodes,

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from experiments import paper
 from hopf_jax import Config, Graph
@@ -16,6 +17,15 @@ class Case:
     load: Callable[[], Graph]
     config: Config
     extended: bool = False  # measured with --all only
+
+    def told(self, multilabel: bool) -> dict[str, Any]:
+        """What the workers of all sides are told of it."""
+        names = (
+            *("num_hops", "hidden_size", "batch_size", "fanouts", "dropout"),
+            *("learning_rate", "l2", "clip", "memory_budget", "precompute"),
+        )
+        settings = {name: getattr(self.config, name) for name in names}
+        return settings | {"multilabel": multilabel}
 
 
 def _synthetic(num_nodes: int | None = None) -> Graph:
@@ -61,3 +71,13 @@ QUICK = Case(
     lambda: _synthetic(4000),
     Config(num_hops=1, hidden_size=8, batch_size=32, dropout=0.0),
 )
+
+
+def named(names: str) -> list[Case]:
+    """The cases whose names are among these; at least one."""
+    # A name may have a comma: "synthetic 25,10".
+    chosen = [case for case in CASES if case.name in names]
+    if not chosen:
+        known = "; ".join(case.name for case in CASES)
+        raise SystemExit(f"--cases names none of: {known}")
+    return chosen

@@ -22,7 +22,8 @@ from hopf_jax.batching import Neighborhoods
 from hopf_jax.feeding import Feed, FeedSettings
 from hopf_jax.inference import WholeGraph
 from hopf_jax.models import MODELS
-from hopf_jax.nets import Net, Sizes
+from hopf_jax.nets import Sizes
+from hopf_jax.result import make_net
 from hopf_jax.training import (
     Inputs,
     Objective,
@@ -107,7 +108,7 @@ class Own:
         hops, hidden = config.num_hops, config.hidden_size
         row = MODELS[paper.TIMED_MODEL]
         sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
-        self.net = Net(row, sizes, config.dropout, "fan-out")
+        self.net = make_net(row, config, sizes)
         self.objective = Objective(case["multilabel"], config.l2, config.clip)
         self.key, start = jax.random.split(jax.random.key(0))
         params = self.net.init(start, method="declare")["params"]

@@ -78,7 +78,8 @@ def _mean(graph, x, num_receivers, weights, draws):
 def _symmetric(graph, x, num_receivers, weights, draws):
     """(D + I)^-1/2 A (D + I)^-1/2 x."""
     scale = jax.lax.rsqrt(graph.nodes["degree"] + 1)[:, None]
-    total = _sum(graph, scale * x, num_receivers, weights, draws)
+    scaled = (scale * x).astype(x.dtype)
+    total = _sum(graph, scaled, num_receivers, weights, draws)
     return scale[:num_receivers] * total
 
 

@@ -51,6 +51,9 @@ class Config:
         features), compute what the first hop reads of neighbours once for all nodes:
         batches then reach one hop less. Results differ by rounding, and by the order
         of batches where these are grouped by size otherwise.
+      precision: what products multiply, "float32" or "bfloat16": half the memory of
+        what hops hold, and fast where the device multiplies it (TPU, GPU). Weights,
+        their steps, sums over neighbours and the loss are float32 with both.
       chunk_edges: edges of the whole graph predicted on at once. 1 or more.
 
     >>> Config(dropout=1)
@@ -82,6 +85,7 @@ class Config:
     bias: bool = False
     memory_budget: int = 2_000_000_000
     precompute: bool = True
+    precision: Literal["float32", "bfloat16"] = "float32"
     chunk_edges: int = 2_000_000
 
     def __post_init__(self) -> None:
@@ -107,6 +111,7 @@ class Config:
         self._either("summary", "labels", "hidden")
         self._either("scoring", "threshold", "cardinality")
         self._either("init_weights", "glorot", "fan-out")
+        self._either("precision", "float32", "bfloat16")
         if self.fanouts is not None:
             listed = isinstance(self.fanouts, tuple | list)
             fanouts = tuple(self.fanouts) if listed else ()

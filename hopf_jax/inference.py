@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
@@ -223,7 +224,7 @@ def _pass(net, params, batch, x, summary):
         if k == 1 and k < layers and row.embeds and not row.input_layer:
             h0 = call("embed", x)
     h = to_dense(h, net.sizes.features)
-    return call("readout", h), h
+    return call("readout", h), h.astype(jnp.float32)
 
 
 def predict_logits(
@@ -334,7 +335,7 @@ def collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:
     out = np.zeros((0, 0))
     for chunk, part in parts:
         if not out.size:
-            out = np.empty((count, part.shape[1]), part.dtype)
+            out = np.empty((count, part.shape[1]), np.float32)
         rows = chunk.stop - chunk.start
         out[chunk.start : chunk.stop] = jax.device_get(part)[:rows]
     return out

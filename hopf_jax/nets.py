@@ -15,6 +15,7 @@ from hopf_jax.propagation import HopWeights, Signals, embedding, propagate
 from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
+Precision = Literal["float32", "bfloat16"]
 
 
 def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
@@ -56,6 +57,7 @@ class Net(nn.Module):
     dropout: float = 0.0
     init_weights: Init = "glorot"
     bias: bool = False
+    precision: Precision = "float32"  # Of what is multiplied; weights are float32.
 
     def setup(self) -> None:
         """Declare every weight under the paper's name for it."""
@@ -99,7 +101,7 @@ class Net(nn.Module):
         init = _INITIALIZERS[self.init_weights]
         if not fan_in * fan_out:
             init = nn.initializers.zeros
-        return self.param(name, init, (fan_in, fan_out))
+        return self.param(name, init, (fan_in, fan_out)).astype(self.precision)
 
     def _bias(self, name: str, width: int) -> jax.Array | None:
         return self.param(name, nn.initializers.zeros, (width,)) if self.bias else None
@@ -114,7 +116,8 @@ class Net(nn.Module):
             phi: Any = self.hops[0].phi
             return nn.relu(embedding(self.row, phi, dropped, self.sizes.features))
         h = matmul(dropped, self.w_0)
-        return nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
+        h = nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
+        return h.astype(self.precision)
 
     def readable(self, x: Matrix) -> Matrix:
         """Features as the first hop can read them: dense where no weights meet them."""
@@ -137,6 +140,7 @@ class Net(nn.Module):
         if not row.learned_hops:
             out = propagate(row, self.hops[k - 1], graph, signals, num_receivers)
             return out + signals.h[:num_receivers] if self._skips(k) else out
+        signals = Signals(*(self._rounded(signal) for signal in signals))
         # Label summaries are not dropped: they are few, and already uncertain.
         if k == 1 and not row.input_layer:
             x = drop(words, 0, signals.h, self.dropout)  # As `embed` drops them.
@@ -157,7 +161,13 @@ class Net(nn.Module):
             raw = k == 1 and not row.input_layer
             h = self.embed(signals.h, words) if raw else signals.h
             out += h[:num_receivers]
-        return nn.relu(out)
+        return nn.relu(out).astype(self.precision)
+
+    def _rounded(self, signal: Matrix) -> Matrix:
+        """Dense signals as they are multiplied: what is gathered is no wider."""
+        if signal is None or isinstance(signal, SparseMatrix):
+            return signal
+        return signal.astype(self.precision)
 
     def _skips(self, k: int) -> bool:
         return 0 < self.row.skip_from <= k
@@ -165,6 +175,7 @@ class Net(nn.Module):
     def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
         """Logits [R, C] of h_K [R, *]."""
         logits = matmul(drop(words, 1, h, self.dropout), self.w_output)
+        logits = logits.astype(jnp.float32)
         return logits if self.b_output is None else logits + self.b_output[None, :]
 
     def __call__(

@@ -160,7 +160,7 @@ def _multiply_first(
 def _gate(gate: jax.Array | float, x: jax.Array) -> jax.Array:
     if isinstance(gate, float):
         return x if gate == 1 else gate * x
-    return gate[:, None] * x
+    return (gate[:, None] * x).astype(x.dtype)
 
 
 def _biased(x: jax.Array, bias: jax.Array | None) -> jax.Array:

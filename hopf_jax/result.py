@@ -278,7 +278,8 @@ def _few(names: tuple[str, ...]) -> str:
 
 def make_net(row: Row, config: Config, sizes: Sizes) -> Net:
     """The net of a row; equal settings give equal nets, and one compilation."""
-    return Net(row, sizes, config.dropout, config.init_weights, config.bias)
+    settings = config.dropout, config.init_weights, config.bias, config.precision
+    return Net(row, sizes, *settings)
 
 
 def weight_shapes(net: Net) -> dict[str, tuple[int, ...]]:

@@ -52,7 +52,10 @@ class SparseMatrix(NamedTuple):
 
 @jax.custom_vjp
 def spmm(rows: Rows, values: jax.Array, dense: jax.Array) -> jax.Array:
-    """M @ dense, [P, S] @ [S, H] -> [P, H], for M with `values` [E] at `rows`."""
+    """M @ dense, [P, S] @ [S, H] -> [P, H], for M with `values` [E] at `rows`.
+
+    Sums are float32, whatever `dense` is: those of many neighbours need the digits.
+    """
     return _product(rows.indptr, rows.indices, values, dense)
 
 
@@ -72,6 +75,7 @@ def _backward(saved, cotangent):
         jnp.take(cotangent, receivers, axis=0, mode="fill", fill_value=0)
         * jnp.take(dense, rows.indices, axis=0, mode="clip"),
         axis=1,
+        dtype=values.dtype,
     )
     return None, to_values, to_dense
 
@@ -86,10 +90,11 @@ def row_of_entry(indptr: Array, num_entries: int) -> jax.Array:
 
 
 def _product(indptr, indices, values, dense):
+    wide = dense.astype(jnp.float32)
     # The CSR kernel of the CPU is 2 to 7 times the segment sum; nothing else has it.
     return jax.lax.platform_dependent(
-        indptr, indices, values, dense, cpu=csr_product, default=segment_product
-    )
+        indptr, indices, values, wide, cpu=csr_product, default=segment_product
+    ).astype(dense.dtype)
 
 
 @sequential_vmap  # Under vmap a call each: the batched kernel is several times slower.
@@ -111,12 +116,15 @@ def segment_product(indptr, indices, values, dense):
 
 
 def matmul(left: Matrix, weights: jax.Array | None) -> Matrix:
-    """`left @ weights` for a dense or sparse left side; no weights is the identity."""
+    """`left @ weights` for a dense or sparse left side; no weights is the identity.
+
+    The weights say in which precision.
+    """
     if weights is None:
         return left
     if isinstance(left, SparseMatrix):
         return spmm(left.rows, left.values, weights)
-    return left @ weights
+    return left.astype(weights.dtype) @ weights
 
 
 def to_dense(matrix: Matrix, num_columns: int) -> jax.Array:

@@ -31,6 +31,7 @@ BAD = {
     "init_weights": ("normal", None),
     "bias": (1, None),
     "precompute": (1, None),
+    "precision": ("float16", None),
     "memory_budget": WHOLE,
     "chunk_edges": (*WHOLE, 0),
 }

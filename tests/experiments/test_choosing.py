@@ -1,0 +1,64 @@
+"""Rules are chosen on nodes that are neither learned from nor tested on."""
+
+import numpy as np
+import pytest
+
+from experiments import choosing
+from hopf_jax import fitting, patience, training
+from hopf_jax.datasets import make_planted, split_graph
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return split_graph(make_planted(), seed=0)
+
+
+def test_known_nodes_are_parted_and_test_nodes_are_out_of_it(graph):
+    known = graph.train | graph.validation
+    parted = [choosing.part(graph, turn, seed=3) for turn in range(4)]
+    for each in parted:
+        masks = np.stack([each.train, each.validation, each.test])
+        np.testing.assert_array_equal(masks.sum(0), known)
+        assert not (masks.any(0) & graph.test).any()
+        assert masks.any(1).all()
+    held = np.stack([each.test for each in parted])
+    np.testing.assert_array_equal(held.sum(0), known)
+
+
+def test_the_best_mean_is_chosen_with_and_without_each_dataset():
+    def scores(**best):
+        return {
+            f"m | {s} | {r}": [best.get(s, 0) + (r == "last"), 1]
+            for s in choosing.STOPPING
+            for r in choosing.REPORTING
+        }
+
+    found = {"a": scores(never=8), "b": scores(fresh=2), "c": scores(fresh=3)}
+    report = choosing.choose(found)
+    assert report["chosen"] == "never | last"
+    assert report["means"]["never | last"]["a"] == 5
+    assert report["without"] == dict.fromkeys("bc", "never | last") | {
+        "a": "fresh | last"
+    }
+
+
+def test_last_within_errors_is_what_fit_reports():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        right = [rng.random(20) < 0.6 for _ in range(5)]
+        right = [each.astype(float) for each in right]
+        held = [{"micro_f1": r.mean(), "macro_f1": r.mean()} for r in right]
+        reported = 0
+        for t in range(1, 6):
+            if patience.as_good_as_any(held[:t], right[:t]):
+                reported = t - 1
+        assert choosing.REPORTING["last within 2 errors"](held, right) == reported
+
+
+def test_fit_is_as_it_was_after_a_trial():
+    before = training.Patience, patience._FALLS, fitting.as_good_as_any
+    with choosing._stopping_by("fresh, 1%"):
+        assert patience._FALLS == 0.99
+        assert training.Patience(0.1, 3, 5, True).fresh
+        assert not training.Patience(0.1, 3, 5, False).fresh
+    assert before == (training.Patience, patience._FALLS, fitting.as_good_as_any)
