@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -108,7 +107,7 @@ def simulate(
     params: Params | None = None
     worst = 0.0
     for t in range(1, config.num_iterations + 1):
-        key, params = _start(net, jax.random.key(seed), t, params, config.warm_start)
+        key, params = _start(net, seed, t, params, config.warm_start)
         inputs = Inputs(None, summary, omega)
         params = learn(net, objective, params, feeds, inputs, config, key)
         logits = np.zeros((graph.num_nodes, graph.num_labels), np.float32)

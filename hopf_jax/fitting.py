@@ -90,7 +90,6 @@ def fit(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
     )
     spread = spread_over(devices, config.batches_per_step)
-    key = jax.random.key(seed)
     omega = label_weights(graph.labels[graph.train], config.weighted_loss)
 
     with (
@@ -112,7 +111,7 @@ def fit(
             t = len(standing.iterations) + 1
             before = [record for record in history if record["iteration"] == t]
             begun = time.perf_counter() - sum(record["seconds"] for record in before)
-            learn_key, params = _start(net, key, t, params, config.warm_start)
+            learn_key, params = _start(net, seed, t, params, config.warm_start)
 
             def on_epoch(
                 record: dict[str, Any], progress: Progress, last: Standing = standing
@@ -313,17 +312,18 @@ def _first_state(net: Net, objective: Objective) -> State:
 
 
 @functools.partial(jax.jit, static_argnames=("net",))
-def _draw(net, key, iteration):
+def _draw(net, seed, iteration):
     """An iteration's key and fresh weights, as one program."""
+    key = jax.random.key(seed)
     learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
     return learn_key, net.init(init_key, method="declare")["params"]
 
 
 def _start(
-    net: Net, key: jax.Array, iteration: int, last: Params | None, warm_start: bool
+    net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
 ) -> tuple[jax.Array, Params]:
     """The key; fresh weights, or the last iteration's with a fresh output layer."""
-    learn_key, fresh = _draw(net, key, np.uint32(iteration))
+    learn_key, fresh = _draw(net, np.uint32(seed), np.uint32(iteration))
     if last is None or not warm_start:
         return learn_key, fresh
     new = {name: fresh[name] for name in fresh if name.endswith("_output")}

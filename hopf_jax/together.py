@@ -123,12 +123,11 @@ def fit_folds(
         ),
     )
     standings = [Standing(first_summary(first, net), []) for _ in folds]
-    key = jax.random.key(seed)
     last: list[Params | None] = [None for _ in folds]
     with progress_bar(progress, desc="fit_folds", unit=" epochs") as bar:
         while live := [i for i in folds if not standings[i].finished]:
             t = len(standings[live[0]].iterations) + 1  # All of them are as far.
-            starts = [_start(net, key, t, p, config.warm_start) for p in last]
+            starts = [_start(net, seed, t, p, config.warm_start) for p in last]
             learn_key = starts[0][0]  # All folds have the seed, and so the draws.
 
             def on_epoch(fold: int, record: dict[str, float], t: int = t) -> None:

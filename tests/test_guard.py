@@ -24,10 +24,7 @@ from hopf_jax.training import (
     zero_totals,
 )
 
-# The compilations of a whole fit that take time: programs of many operations.
-MOST_PROGRAMS = 6
-# Single operations outside any program, a few milliseconds each: softmax and keys.
-MOST_OPERATIONS = 12
+MOST_PROGRAMS = 6  # All that XLA compiles in a whole fit, small ones included.
 
 
 @pytest.fixture
@@ -47,14 +44,9 @@ def programs():
     active.clear()
 
 
-OWN = {"_draw", "resident_epoch", "_pass", "_aggregate"}
-
-
 def check_programs(programs):
     assert programs["resident_epoch"] == programs["_pass"] == programs["_draw"] == 1
-    own = sum(programs[name] for name in OWN)
-    assert own <= MOST_PROGRAMS, programs
-    assert sum(programs.values()) - own <= MOST_OPERATIONS, programs
+    assert sum(programs.values()) <= MOST_PROGRAMS, programs
 
 
 @pytest.mark.parametrize("ahead", [False, True])
