@@ -65,7 +65,7 @@ class Whole(Peer):
                 kept = {n: w for n, w in weights.items() if n != "w_output"}
                 for name, value in kept.items():
                     self.weights[name].data.copy_(value)
-            epochs += self._learn(held, fresh=t == 1 or not case["warm_start"])
+            epochs += self._learn(held)
             weights = {name: w.detach().clone() for name, w in self.weights.items()}
             with torch.no_grad():
                 predicted = torch.softmax(self._logits(everything, 0.0), 1)
@@ -144,11 +144,11 @@ class Whole(Peer):
         ids = torch.arange(count)
         return Batch(self.features[self.kind], self.labels, layers, ids)
 
-    def _learn(self, held: list[Batch], fresh: bool) -> int:
+    def _learn(self, held: list[Batch]) -> int:
         """Train to the stopping rule; leaves the kept weights, returns epochs."""
         case = self.case
         least = min(case["min_epochs"], case["max_epochs"])
-        rule = Patience(case["learning_rate"], case["patience"], least, fresh)
+        rule = Patience(case["learning_rate"], case["patience"], least)
         self.optimizer = self._adam()
         best = self._state()
         epoch = 0

@@ -130,7 +130,6 @@ def fit(
             params = learn(
                 *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
                 progress=standing.progress,
-                fresh=t == 1 or not config.warm_start,
             )
             del inputs  # An iteration is to hold no more than the first.
             # Not held by a name: an iteration is to leave nothing but its standing.

@@ -141,7 +141,6 @@ def fit_folds(
                 _Program(net, objective, mapping, axes),
                 [params for _, params in starts],
                 *(feeds, inputs, config, learn_key, live, on_epoch),
-                fresh=t == 1 or not config.warm_start,
             )
             del inputs
             for i in live:
@@ -341,14 +340,13 @@ def _learn(
     key: jax.Array,
     live: list[int],
     on_epoch: Callable[[int, dict[str, float]], None],
-    fresh: bool,
 ) -> list[Params]:
     """The best weights that training from `params` comes to, as `learn`, by fold."""
     train, validation = feeds
     state = best = jax.device_put(
         _stack([first_state(program.objective, p) for p in params])
     )
-    rules = {i: first_rule(config, fresh) for i in live}
+    rules = {i: first_rule(config) for i in live}
     zero = zero_totals(inputs.label_weights.shape[1])
     axes = train.axes, validation.axes
     held_out = validation.group(0)

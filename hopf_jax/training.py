@@ -320,10 +320,10 @@ def first_state(objective: Objective, params: Params) -> State:
     return State(params, jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes))
 
 
-def first_rule(config: Config, fresh: bool) -> Patience:
+def first_rule(config: Config) -> Patience:
     """The stopping rule before the first epoch."""
     least = min(config.min_epochs, config.max_epochs)
-    return Patience(config.learning_rate, config.patience, least, fresh)
+    return Patience(config.learning_rate, config.patience, least)
 
 
 class Progress(NamedTuple):
@@ -361,9 +361,8 @@ def learn(
     key: jax.Array,
     on_epoch: Callable[[dict[str, float], Progress], None] = lambda *seen: None,
     progress: Progress | None = None,
-    fresh: bool = True,
 ) -> Params:
-    """The best weights that training from `params`, fresh or not, comes to.
+    """The best weights that training from `params` comes to.
 
     `on_epoch` gets a record an epoch (losses, F1 scores, learning rate, seconds) and
     where training stands. Given that as `progress`, training goes on from there, and
@@ -371,7 +370,7 @@ def learn(
     """
     if progress is None:
         state = best = first_state(objective, params)
-        rule = first_rule(config, fresh)
+        rule = first_rule(config)
         epoch = 0
     else:
         epoch, state, best, rule = progress

@@ -22,7 +22,7 @@ SHORT = Config(
     max_epochs=7,
     min_epochs=2,
     patience=1,
-    learning_rate=0.05,
+    learning_rate=0.2,
 )
 
 

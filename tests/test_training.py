@@ -247,9 +247,9 @@ def test_f1_chooses_the_weights_and_either_buys_patience():
     assert (rule.learning_rate, rule.patience, rule.lost) == (0.05, 1, 1)
 
 
-def epochs_until_stopped(losses, f1=0.5, fresh=True):
+def epochs_until_stopped(losses, f1=0.5):
     """Epochs until the rule gives up, validation nodes showing nothing."""
-    rule = Patience(0.1, patience=4, min_epochs=0, fresh=fresh)
+    rule = Patience(0.1, patience=4, min_epochs=0)
     for epoch, loss in enumerate(losses, start=1):
         train = {"loss": loss, "micro_f1": f1, "macro_f1": f1}
         rule.update(epoch, train, STUCK)
@@ -258,12 +258,11 @@ def epochs_until_stopped(losses, f1=0.5, fresh=True):
     return None
 
 
-def test_a_falling_training_loss_buys_patience_on_the_opening_plateau():
+def test_a_falling_training_loss_buys_patience_on_a_plateau():
     falling = 0.99 ** np.arange(100)
     stuck = epochs_until_stopped(np.ones(100))
     assert stuck == 7  # The first counts as progress; then 4 and 2 epochs.
     assert epochs_until_stopped(falling) is None
-    assert epochs_until_stopped(falling, fresh=False) == stuck
     assert epochs_until_stopped(falling, f1=0.96) == stuck  # It has learned them.
     assert epochs_until_stopped(0.9999 ** np.arange(100)) == stuck  # Too slow.
     # Noise around a loss that does not fall is not progress for long.

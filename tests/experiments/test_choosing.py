@@ -57,8 +57,11 @@ def test_last_within_errors_is_what_fit_reports():
 
 def test_fit_is_as_it_was_after_a_trial():
     before = training.Patience, patience._FALLS, fitting.as_good_as_any
-    with choosing._stopping_by("fresh, 1%"):
+    falling = {"loss": 1.0, "micro_f1": 0.5}
+    with choosing._stopping_by("fresh, 1%") as seen:
         assert patience._FALLS == 0.99
-        assert training.Patience(0.1, 3, 5, True).fresh
-        assert not training.Patience(0.1, 3, 5, False).fresh
+        assert training.Patience(0.1, 3, 5)._learns(falling)
+        fitting.as_good_as_any([falling], [np.ones(3)])  # An iteration is over.
+        assert len(seen) == 1
+        assert not training.Patience(0.1, 3, 5)._learns(falling)
     assert before == (training.Patience, patience._FALLS, fitting.as_good_as_any)
