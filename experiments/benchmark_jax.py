@@ -100,11 +100,27 @@ class Own:
         if event == _COMPILED:
             self.compiled.append(duration_secs)
 
+    def compile(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
+        """Compile all that `prepare` and `epochs` need, and leave it for them.
+
+        In a process of its own: the compiler's memory is not the epoch's.
+        """
+        self.prepare(folder, case)
+        return {
+            "compile_seconds": sum(self.compiled),
+            "compilations": len(self.compiled),
+            "compile_peak_gb": turns.peak_gb(),
+        }
+
     def prepare(self, folder: str, case: dict[str, Any]) -> dict[str, Any]:
-        """Read the graph, cut batches, compile; leave weights for the others."""
+        """Read the graph, cut batches, get programs; leave weights for the others."""
         files = pathlib.Path(folder)
+        jax.config.update("jax_compilation_cache_dir", str(files / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         graph, omega = read(files, case["multilabel"])
-        config = Config(**{n: v for n, v in case.items() if n != "multilabel"})
+        own = {n: v for n, v in case.items() if n not in ("multilabel", "resample")}
+        config = Config(**own)
         hops, hidden = config.num_hops, config.hidden_size
         row = MODELS[paper.TIMED_MODEL]
         sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
@@ -119,6 +135,7 @@ class Own:
             config.batch_size,
             config.fanouts,
             memory_budget=config.memory_budget,
+            resample=case.get("resample", True),
         )
         begun = time.perf_counter()
         self.feed = Feed(graph, np.flatnonzero(graph.train), how, seed=0)
@@ -147,8 +164,6 @@ class Own:
             "batching_seconds": batching_seconds,
             "ahead_seconds": ahead_seconds,
             "first_epoch_seconds": first,
-            "compile_seconds": sum(self.compiled),
-            "compilations": len(self.compiled),
             "work": limits.work(self.feed.sizes, hops, *widths, ahead=ahead),
         } | counts(self.feed)
 
@@ -225,6 +240,7 @@ def _actions(threads: int) -> dict[str, Any]:
     del threads  # JAX takes as many as the process may use.
     own = Own()
     return {
+        "compile": own.compile,
         "prepare": own.prepare,
         "epochs": own.epochs,
         "extract": own.extract,

@@ -7,11 +7,12 @@ from experiments import drawing
 
 SIDES = {
     "ours": "hopf_jax",
-    "ours_plain": "hopf_jax, nothing ahead",
+    "ours_plain": "hopf_jax, plain",
     "pyg": "PyG",
     "pyg_cached": "PyG, stored batches",
 }
 NOT_INSTALLED = "not installed"
+UNLIKE = "not alike"  # One draws neighbours anew, the other replays a draw.
 SAME = "as ours"  # A plain side that would be the same program.
 MOST_WASTE = 0.25
 
@@ -100,9 +101,11 @@ def markdown(data: Mapping[str, Any]) -> str:
         *_table(list(_HEAD), [cells(*case) for case in data["cases"].items()]),
         "",
         "Seconds and ratios are medians (least-most) of turns. *plain*: nothing is "
-        "computed ahead (`precompute=False`), the peer's own algorithm; *stored*: PyG "
-        "replays stored batches; *cut*: edges a second cut into batches, ours over "
-        "NeighborLoader's; *peak GB*, in the order of the sides; *batch, ahead, "
+        "computed ahead (`precompute=False`), the peer's own algorithm; with fan-outs, "
+        "one draw replayed, as *stored* is there; *stored*: PyG replays stored "
+        "batches; *cut*: edges a second cut into batches, ours over NeighborLoader's; "
+        "*peak GB*, in the order of the sides, our programs compiled by a process "
+        "before (whose peak is compile_peak_gb in the JSON); *batch, ahead, "
         "compile*: seconds before the first epoch, once; *waste*: padding of nodes and "
         "edges of our sides, and whether all are below 25%; *limit*: the time of the "
         "epoch's counted work at the machine's measured speed, as a share of ours.",
