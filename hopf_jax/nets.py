@@ -11,7 +11,14 @@ import jraph
 from hopf_jax import noise
 from hopf_jax.batching import Batch
 from hopf_jax.models import Row
-from hopf_jax.propagation import HopWeights, Signals, embedding, propagate
+from hopf_jax.propagation import (
+    HopWeights,
+    Products,
+    Signals,
+    embedding,
+    first_products,
+    propagate,
+)
 from hopf_jax.sparse import Matrix, SparseMatrix, matmul, to_dense
 
 Init = Literal["glorot", "fan-out"]
@@ -109,8 +116,15 @@ class Net(nn.Module):
     def declare(self) -> None:
         """Nothing but the weights: what `init` needs to draw them."""
 
-    def embed(self, x: Matrix, words: jax.Array | None = None) -> Matrix:
+    def embed(
+        self,
+        x: Matrix,
+        words: jax.Array | None = None,
+        products: Products | None = None,
+    ) -> Matrix:
         """h_0 [N, H] of features [N, F], for rows that have one."""
+        if products is not None:
+            return nn.relu(products.own)
         dropped = drop(words, 0, x, self.dropout)
         if not self.row.input_layer:
             phi: Any = self.hops[0].phi
@@ -131,10 +145,12 @@ class Net(nn.Module):
         num_receivers: int,
         words: jax.Array | None = None,
         neighbours: jax.Array | None = None,
+        products: Products | None = None,
     ) -> jax.Array:
         """h_k [R, *] of the first R nodes of the graph of hop k (1 to K).
 
-        What they read of their neighbours may be given; then no edges are read.
+        What they read of their neighbours may be given; then no edges are read. So may
+        products of sparse features with this hop's weights.
         """
         row = self.row
         if not row.learned_hops:
@@ -153,13 +169,14 @@ class Net(nn.Module):
         draws = None
         if words is not None and row.aggregate.ordered:
             draws = noise.bits(words, 3 * k + 2, graph.senders.shape[0])
+        known = neighbours, products
         out = propagate(
-            row, self.hops[k - 1], graph, dropped, num_receivers, draws, neighbours
+            row, self.hops[k - 1], graph, dropped, num_receivers, draws, *known
         )
         if self._skips(k):
             # At a first hop that reads X, what it skips from is made of X here.
             raw = k == 1 and not row.input_layer
-            h = self.embed(signals.h, words) if raw else signals.h
+            h = self.embed(signals.h, words, products) if raw else signals.h
             out += h[:num_receivers]
         return nn.relu(out).astype(self.precision)
 
@@ -168,6 +185,17 @@ class Net(nn.Module):
         if signal is None or isinstance(signal, SparseMatrix):
             return signal
         return signal.astype(self.precision)
+
+    def _products(self, x: Matrix, words: jax.Array | None) -> Products | None:
+        """Of sparse features with both weights of the first hop, if it has both."""
+        row = self.row
+        reads = all(set(names) - {"y"} for names in (row.phi, row.psi))
+        plain = row.learned_hops and not row.input_layer and not row.shared_weights
+        linear = row.aggregate.linear and isinstance(x, SparseMatrix)
+        if not (self.hops and reads and plain and linear):
+            return None
+        dropped = drop(words, 0, x, self.dropout)
+        return first_products(row, self.hops[0], dropped, self.sizes.features)
 
     def _skips(self, k: int) -> bool:
         return 0 < self.row.skip_from <= k
@@ -212,6 +240,7 @@ class Net(nn.Module):
         row, sizes = self.row, self.sizes
         layers = row.num_layers(sizes.num_hops)
         h0 = h = self.embed(x, words) if row.input_layer else self.readable(x)
+        products = self._products(x, words)
         for k in range(1, layers + 1):
             # Layer k is wanted within K - k hops of the roots, if anyone reads on.
             away = layers - k if "h" in row.psi else 0
@@ -220,12 +249,12 @@ class Net(nn.Module):
             if row.psi:
                 senders = graph.nodes["degree"].shape[0]
                 signals = Signals(*(first_rows(s, senders) for s in signals))
-            known = neighbours if k == 1 else None
-            h = self.hop(k, graph, signals, receivers, words, known)
+            known = (neighbours, products) if k == 1 else ()
+            h = self.hop(k, graph, signals, receivers, words, *known)
             if k == 1 and k < layers and row.embeds and not row.input_layer:
                 # Neighbours read h_0 farther out than a node does.
                 far = x if "h0" in row.psi else first_rows(x, receivers)
-                h0 = self.embed(far, words)
+                h0 = self.embed(far, words, products)
         return self.readout(h, words)
 
 

@@ -5,7 +5,7 @@ receivers (its first R nodes), S senders, F features, H hidden width, C labels.
 """
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,23 @@ class HopWeights(NamedTuple):
     bias: jax.Array | None = None
 
 
+class Products(NamedTuple):
+    """What a first hop makes of sparse features, each [S, H]."""
+
+    own: jax.Array  # X W_phi
+    read: jax.Array  # X W_psi
+
+
+def first_products(row: Row, weights: HopWeights, x: SparseMatrix, num_features: int):
+    """X [W_phi | W_psi]: sparse features are gone through once, not once a weight."""
+    both = [
+        _feature_rows(names, w, num_features)
+        for names, w in ((row.phi, weights.phi), (row.psi, weights.psi))
+    ]
+    product = matmul(x, jnp.concatenate(both, axis=1))
+    return Products(*jnp.split(product, 2, axis=1))
+
+
 def propagate(
     row: Row,
     weights: HopWeights,
@@ -44,6 +61,7 @@ def propagate(
     num_receivers: int,
     draws: jax.Array | None = None,
     neighbours: jax.Array | None = None,
+    products: Products | None = None,
 ) -> jax.Array:
     """One hop, before the nonlinearity (Eq. 1): alpha Phi W_phi + beta F(A) Psi W_psi.
 
@@ -56,6 +74,7 @@ def propagate(
       num_receivers: R.
       draws: random bits [E] for aggregators that read neighbours in random order.
       neighbours: F(A) Psi [R, *] where it is known already; then no edges are read.
+      products: of sparse features with the weights, where they are known already.
 
     Returns:
       [R, H], or [R, 2H] for a row that concatenates. Rows of real nodes do not depend
@@ -75,7 +94,8 @@ def propagate(
         )
         if early:
             senders = graph.nodes["degree"].shape[0]
-            read = (_product(read, weights.psi)[:senders],)
+            known = None if products is None else products.read
+            read = (_product(read, weights.psi, known)[:senders],)
         if neighbours is None:
             neighbours = row.aggregate.apply(
                 graph, _side_by_side(read), num_receivers, weights.aggregate, draws
@@ -93,7 +113,8 @@ def propagate(
             r if isinstance(r, SparseMatrix) else r[:num_receivers]
             for r in _read(signals, row.phi)
         )
-        own = _product(read, weights.phi)[:num_receivers]
+        known = None if products is None else products.own[:num_receivers]
+        own = _product(read, weights.phi, known)[:num_receivers]
         parts.insert(0, _gate(row.alpha(degree), own))  # [R, H]
     return _biased(
         jnp.concatenate(parts, axis=1) if row.concat else sum(parts[1:], parts[0]),
@@ -127,8 +148,24 @@ def _side_by_side(read: tuple[Matrix, ...]) -> Matrix:
     return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)
 
 
-def _product(read: tuple[Matrix, ...], weights: jax.Array | None) -> jax.Array:
-    """Signals side by side times the weights, [S, H]; sparse ones are never joined."""
+def _feature_rows(
+    names: tuple[Signal, ...], weights: Any, num_features: int
+) -> jax.Array:
+    """The rows of the weights that meet the features, which h_0 and h both are."""
+    summary = weights.shape[0] - (len(names) - names.count("y")) * num_features
+    widths = [summary if name == "y" else num_features for name in names]
+    blocks = jnp.split(weights, list(itertools.accumulate(widths))[:-1])
+    parts = [b for name, b in zip(names, blocks, strict=True) if name != "y"]
+    return sum(parts[1:], parts[0])
+
+
+def _product(
+    read: tuple[Matrix, ...], weights: Any, known: jax.Array | None = None
+) -> jax.Array:
+    """Signals side by side times the weights, [S, H]; sparse ones are never joined.
+
+    What the sparse ones come to may be known.
+    """
     if weights is None or not any(isinstance(r, SparseMatrix) for r in read):
         return matmul(_side_by_side(read), weights)
     dense = [0 if isinstance(r, SparseMatrix) else r.shape[1] for r in read]
@@ -136,7 +173,11 @@ def _product(read: tuple[Matrix, ...], weights: jax.Array | None) -> jax.Array:
     rest = (weights.shape[0] - sum(dense)) // dense.count(0)
     stops = list(itertools.accumulate(width or rest for width in dense))
     blocks = jnp.split(weights, stops[:-1])
-    products = [matmul(r, block) for r, block in zip(read, blocks, strict=True)]
+    pairs = list(zip(read, blocks, strict=True))
+    if known is not None:
+        pairs = [(r, b) for r, b in pairs if not isinstance(r, SparseMatrix)]
+    products = [matmul(r, block) for r, block in pairs]
+    products = products if known is None else [known, *products]
     return sum(products[1:], products[0])
 
 

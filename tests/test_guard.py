@@ -133,3 +133,23 @@ def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
     assert 0.5 * batch < found < 2 * batch
     kept = benchmark_jax.counts(feed)["resident_bytes"]
     assert kept <= feed.nbytes < 1.3 * kept
+
+
+def test_sparse_features_are_gone_through_once_each_way():
+    graph = make_planted(200, 600, 8, 3, homophily=0.9, seed=1)
+    graph = dataclasses.replace(graph, features=sp.csr_array(graph.features))
+    config = Config(num_hops=2, hidden_size=4, batch_size=32)
+    row = MODELS["nip-mean"]
+    net = make_net(row, config, _sizes(graph, row, config))
+    feed, _ = _feeds(graph, row, config, seed=0)
+    objective = Objective(False, config.l2, config.clip)
+    params = net.init(jax.random.key(0), method="declare")["params"]
+    carry = first_state(objective, params), zero_totals(3)
+    inputs = Inputs(None, None, label_weights(graph.labels[graph.train]))
+    key, rate = (jax.random.key(0), np.uint32(1)), np.float32(0.01)
+    groups = feed.groups(1)
+    text = train_groups.lower(
+        net, objective, carry, groups, inputs, key, rate
+    ).as_text()
+    # X [W_phi | W_psi] and its gradient; A h at two hops, and theirs.
+    assert text.count("cpu_csr_sparse_dense") == 6
