@@ -1,0 +1,21 @@
+"""Logistic regression on the folds, beside bl-node."""
+
+import json
+
+import pytest
+
+from experiments import attributes
+
+
+def test_it_scores_each_fold_above_chance(tmp_path):
+    run = ["--dataset", "planted", "--folds", "1,2", "--workdir", str(tmp_path)]
+    assert attributes.main(run) == 0
+    found = json.loads((tmp_path / "attributes.json").read_text())
+    entry = found["micro_f1"]["planted"]
+    assert len(entry["folds"]) == 2 and entry["mean"] > 40  # Of four classes.
+    assert "experiments.attributes" in found["command"]
+
+
+def test_several_labels_a_node_are_refused(tmp_path):
+    with pytest.raises(SystemExit, match="several labels"):
+        attributes._score("yeast", 1)
