@@ -12,7 +12,7 @@ def test_it_scores_each_fold_above_chance(tmp_path):
     assert attributes.main(run) == 0
     found = json.loads((tmp_path / "attributes.json").read_text())
     entry = found["micro_f1"]["planted"]
-    assert len(entry["folds"]) == 2 and entry["mean"] > 40  # Of four classes.
+    assert len(entry["folds"]) == 2 and entry["mean"] > 30  # Of four classes.
     assert "experiments.attributes" in found["command"]
 
 
