@@ -227,3 +227,11 @@ def test_more_classes_than_colours_are_drawn():
     right = found.plot().axes[1]
     names = [text.get_text() for text in right.get_legend().get_texts()]
     assert len(names) == 8 and names[-1] == "others"
+
+
+def test_features_as_wide_as_coras_can_be_explained():
+    graph = split_graph(make_planted(300, 900, 1433, 7, seed=1), seed=0)
+    config = Config(hidden_size=16, max_epochs=1, min_epochs=0)
+    result = fit(graph, "nip-mean", config, progress=False)
+    explained = result.explain(int(np.flatnonzero(graph.test)[0]))
+    assert sum(explained.shares.values()) == pytest.approx(1)
