@@ -1,11 +1,13 @@
 """What the experiments' command lines share."""
 
 import argparse
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from experiments import folders, paper, tables
+from hopf_jax import Config
 from hopf_jax.datasets import DATASETS, SYNTHETIC, find
 from hopf_jax.models import MODELS
 
@@ -53,12 +55,7 @@ def add_run_options(
         help=f"comma-separated (default: {','.join(models)})",
     )
     if several_folds:
-        made.add_argument(
-            "--folds",
-            type=folds,
-            default=tuple(range(1, paper.NUM_FOLDS + 1)),
-            help="comma-separated (default: 1,2,3,4,5)",
-        )
+        add_folds(made)
     made.add_argument("--seed", type=seed, default=0, help="of training (default: 0)")
     made.add_argument(
         "--fresh", action="store_true", help="forget what is kept, and start over"
@@ -66,11 +63,33 @@ def add_run_options(
     made.add_argument(
         "--workers", type=positive, help="processes (default: 2 on a CPU, else 1)"
     )
+    add_max_epochs(made)
+
+
+def add_folds(made: argparse.ArgumentParser) -> None:
+    """--folds: all of them unless some are given."""
+    made.add_argument(
+        "--folds",
+        type=folds,
+        default=tuple(range(1, paper.NUM_FOLDS + 1)),
+        help="comma-separated (default: 1,2,3,4,5)",
+    )
+
+
+def add_max_epochs(made: argparse.ArgumentParser) -> None:
+    """--max-epochs, for `shortened`."""
     made.add_argument(
         "--max-epochs",
         type=positive,
         help="stop every iteration here: for a quick look, not for a figure",
     )
+
+
+def shortened(config: Config, max_epochs: int | None) -> Config:
+    """The settings with iterations that end there, if it is given."""
+    if max_epochs is None:
+        return config
+    return dataclasses.replace(config, max_epochs=max_epochs)
 
 
 def workdir(text: str) -> pathlib.Path:

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dataset", type=arguments.dataset_names, default=("cora", "citeseer")
     )
-    parser.add_argument("--folds", type=arguments.folds, default=(1, 2, 3, 4, 5))
+    arguments.add_folds(parser)
     options = parser.parse_args(argv)
     found = {}
     for name in options.dataset:

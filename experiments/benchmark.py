@@ -220,21 +220,15 @@ def _measure(
             asked: dict[str, Any] = {"folder": folder, "case": told}
             if side == "ours_plain":
                 asked["case"] = told | other
-            if own:
-                _try(sides, workers, side, "compile", **asked)
+            if own or not chosen:
+                _try(sides, workers, side, "compile" if own else "choose", **asked)
                 if side not in workers:
                     continue
+                # Anew: what compiled, or was tried, does not count as memory.
                 workers.pop(side).end()
                 workers[side] = _start(module, python, options)
-            else:
-                if not chosen:
-                    _try(sides, workers, side, "choose", **asked)
-                    chosen = sides[side].pop("chosen", {})
-                    if not chosen:
-                        continue
-                    # Anew, so that what was tried does not count as memory.
-                    workers.pop(side).end()
-                    workers[side] = _start(module, python, options)
+                chosen = sides[side].pop("chosen", {})
+            if not own:
                 asked |= {"cached": side == "pyg_cached", "way": chosen["way"]}
             _try(sides, workers, side, "prepare", **asked)
         _take_turns(sides, workers, options)

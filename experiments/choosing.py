@@ -12,7 +12,6 @@ WORKDIR/choosing/DATASET.json split by split, and choosing.json from all that ar
 import contextlib
 import functools
 import itertools
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,23 +50,18 @@ Held = Sequence[Mapping[str, float]]
 Right = Sequence[np.ndarray]
 
 
-def _best(held: Held, right: Right) -> int:
-    return int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))
-
-
 def _last_within(errors: float, held: Held, right: Right) -> int:
     """The last that was not told from the best so far, as `fit` goes along."""
     reported = 0
     for t in range(1, len(held) + 1):
-        lead = right[_best(held[:t], right[:t])] - right[t - 1]
-        if lead.mean() <= errors * lead.std() / math.sqrt(len(lead)):
+        if patience.as_good_as_any(held[:t], right[:t], errors):
             reported = t - 1
     return reported
 
 
 REPORTING: dict[str, Callable[[Held, Right], int]] = {
     "last": lambda held, right: len(held) - 1,
-    "best": _best,
+    "best": lambda held, right: patience.best_of(held),
     "last within 1 error": functools.partial(_last_within, 1),
     "last within 2 errors": functools.partial(_last_within, 2),
 }
@@ -86,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="how many of the quarters are held out in turn (default: 1)",
     )
     parser.add_argument("--models", type=arguments.model_names, default=_MODELS)
-    parser.add_argument("--folds", type=arguments.folds, default=(1, 2, 3, 4, 5))
+    arguments.add_folds(parser)
     parser.add_argument("--seed", type=arguments.seed, default=0, help="of training")
     options = parser.parse_args(argv)
     folder = options.workdir / "choosing"

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--kills", type=arguments.positive, default=20)
     made.add_argument("--dataset", type=arguments.dataset_name, default="cora")
     made.add_argument("--model", type=arguments.model_name, default="i-nip-mean")
-    made.add_argument("--max-epochs", type=arguments.positive)
+    arguments.add_max_epochs(made)
     made.add_argument(
         "--seed", type=arguments.seed, default=0, help="of signals and moments"
     )

@@ -87,8 +87,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
     name = f"{options.dataset}/{options.model}/fold-{options.fold}/seed-{options.seed}"
     config = paper.config_for(options.dataset, options.hops)
     config = dataclasses.replace(config, batches_per_step=options.batches_per_step)
-    if options.max_epochs is not None:
-        config = dataclasses.replace(config, max_epochs=options.max_epochs)
+    config = arguments.shortened(config, options.max_epochs)
     graph = load_dataset(options.dataset, fold=options.fold)
     with watching.watch(options).over(name) as reports:
         result = hopf_jax.fit(

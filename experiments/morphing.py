@@ -6,7 +6,6 @@ of each hop in a prediction, from Jacobians, kernels side by side. Writes morphi
 and morphing.json to WORKDIR/morphing.
 """
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--nodes", type=arguments.positive, default=64, help="test nodes looked at"
     )
     parser.add_argument("--seed", type=arguments.seed, default=0)
-    parser.add_argument("--max-epochs", type=arguments.positive)
+    arguments.add_max_epochs(parser)
     options = parser.parse_args(argv)
     if len(options.dataset) != 1:
         parser.error("one dataset at a time")
@@ -72,9 +71,9 @@ def _trained(options: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for hops in options.hops:
         found[str(hops)] = {}
-        config = paper.config_for(dataset, hops)
-        if options.max_epochs is not None:
-            config = dataclasses.replace(config, max_epochs=options.max_epochs)
+        config = arguments.shortened(
+            paper.config_for(dataset, hops), options.max_epochs
+        )
         for model in options.models:
             result = hopf_jax.fit(
                 graph, model, config, seed=options.seed, progress=False

@@ -81,9 +81,7 @@ def _percentages(text: str) -> tuple[int, ...]:
 
 
 def _curve(dataset: str, model: str, options: Any) -> dict[str, Any]:
-    config = paper.config_for(dataset)
-    if options.max_epochs is not None:
-        config = dataclasses.replace(config, max_epochs=options.max_epochs)
+    config = arguments.shortened(paper.config_for(dataset), options.max_epochs)
     cells = {
         percent: [
             Cell(

@@ -172,10 +172,7 @@ def cell_of(
 
 
 def _config(dataset: str, hops: int | None, options: argparse.Namespace) -> Any:
-    config = paper.config_for(dataset, hops)
-    if options.max_epochs is not None:
-        config = dataclasses.replace(config, max_epochs=options.max_epochs)
-    return config
+    return arguments.shortened(paper.config_for(dataset, hops), options.max_epochs)
 
 
 def _candidates(

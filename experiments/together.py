@@ -10,7 +10,6 @@ which other work on the machine disturbs less. Writes together.json to WORKDIR.
 import argparse
 import functools
 import os
-import pathlib
 import statistics
 import sys
 import time
@@ -75,12 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         default=("nip-mean", "i-nip-mean"),
         help="comma-separated (default: nip-mean,i-nip-mean)",
     )
-    parser.add_argument(
-        "--folds",
-        type=arguments.folds,
-        default=tuple(range(1, paper.NUM_FOLDS + 1)),
-        help="comma-separated (default: 1,2,3,4,5)",
-    )
+    arguments.add_folds(parser)
     parser.add_argument(
         "--cores",
         type=arguments.numbers,
@@ -93,11 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         default=2,
         help="processes a figure, in turns; the median counts (default: 2)",
     )
-    parser.add_argument(
-        "--max-epochs",
-        type=arguments.positive,
-        help="stop every iteration here: for a quick look, not for a figure",
-    )
+    arguments.add_max_epochs(parser)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     return parser
 
@@ -111,9 +101,7 @@ def learn(
 ) -> dict[str, Any]:
     """Learn all folds in this process; what it took, and what came of it."""
     graphs = [load_dataset(dataset, fold=fold) for fold in folds]
-    config = paper.config_for(dataset)
-    if max_epochs is not None:
-        config = hopf_jax.Config(**(vars(config) | {"max_epochs": max_epochs}))
+    config = arguments.shortened(paper.config_for(dataset), max_epochs)
     begun, spent = time.perf_counter(), time.process_time()
     if way == "fit":
         alone = functools.partial(hopf_jax.fit, model=model, config=config)
@@ -138,7 +126,7 @@ def _measure(
     for _ in range(options.repeats):
         for way in _WAYS:
             command = [sys.executable, "-m", _MODULE, "--serve", str(cores)]
-            worker = turns.Worker(command, pathlib.Path.cwd(), _TIMEOUT)
+            worker = turns.Worker(command, folders.ROOT, _TIMEOUT)
             try:
                 reply = worker.ask(
                     "learn",

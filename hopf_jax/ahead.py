@@ -24,8 +24,8 @@ def known_ahead(graph: Graph, row: Row, config: Config) -> bool:
     and resident training come to the same numbers.
     """
     layers = row.num_layers(config.num_hops)
-    plain = row.learned_hops and not row.input_layer and row.aggregate.linear
-    if not (config.precompute and plain and layers) or row.reach(layers) != layers:
+    asked = config.precompute and row.reads_input_linearly and layers
+    if not asked or row.reach(layers) != layers:
         return False
     features = graph.features
     dense = not sp.issparse(features) and not isinstance(features, np.memmap)

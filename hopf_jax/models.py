@@ -151,6 +151,11 @@ class Row:
         return self.aggregate.linear or (self.aggregate.sparse and len(self.psi) == 1)
 
     @property
+    def reads_input_linearly(self) -> bool:
+        """Its first hop has weights and reads X itself, by a linear F(A)."""
+        return self.learned_hops and not self.input_layer and self.aggregate.linear
+
+    @property
     def embeds(self) -> bool:
         """There is an h_0 that is not the features, and something reads it."""
         later = "h0" in self.phi + self.psi or self.skip_from == 1

@@ -190,9 +190,8 @@ class Net(nn.Module):
         """Of sparse features with both weights of the first hop, if it has both."""
         row = self.row
         reads = all(set(names) - {"y"} for names in (row.phi, row.psi))
-        plain = row.learned_hops and not row.input_layer and not row.shared_weights
-        linear = row.aggregate.linear and isinstance(x, SparseMatrix)
-        if not (self.hops and reads and plain and linear):
+        linear = row.reads_input_linearly and not row.shared_weights
+        if not (isinstance(x, SparseMatrix) and self.hops and reads and linear):
             return None
         dropped = drop(words, 0, x, self.dropout)
         return first_products(row, self.hops[0], dropped, self.sizes.features)

@@ -87,7 +87,9 @@ class Patience:
 
 
 def as_good_as_any(
-    held: Sequence[Mapping[str, float]], right: Sequence[np.ndarray]
+    held: Sequence[Mapping[str, float]],
+    right: Sequence[np.ndarray],
+    errors: float = 2,
 ) -> bool:
     """Whether the last iteration is to be reported rather than one before it.
 
@@ -101,7 +103,12 @@ def as_good_as_any(
     Args:
       held: F1 scores of each iteration on validation nodes.
       right: how right each was on each of these nodes, [n].
+      errors: standard errors that tell; other numbers are for `experiments.choosing`.
     """
-    best = int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))
-    lead = right[best] - right[-1]
-    return bool(lead.mean() <= 2 * lead.std() / math.sqrt(len(lead)))
+    lead = right[best_of(held)] - right[-1]
+    return bool(lead.mean() <= errors * lead.std() / math.sqrt(len(lead)))
+
+
+def best_of(held: Sequence[Mapping[str, float]]) -> int:
+    """The place of the best micro + macro F1."""
+    return int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))

@@ -131,12 +131,7 @@ def embedding(row: Row, phi: jax.Array, x: Matrix, num_features: int) -> jax.Arr
       x: features [N, F], dense or sparse.
       num_features: F.
     """
-    features = row.phi.count("h0") + row.phi.count("h")
-    if row.phi[0] == "y":
-        phi = phi[phi.shape[0] - features * num_features :]
-    elif "y" in row.phi:
-        phi = phi[: features * num_features]
-    return _product((x,) * features, phi)
+    return matmul(x, _feature_rows(row.phi, phi, num_features))
 
 
 def _read(signals: Signals, names: tuple[Signal, ...]) -> tuple[Matrix, ...]:

@@ -5,6 +5,7 @@ axis is a `vmap`: small nets that leave most of it idle become one larger one. O
 where a batched sparse product is slow and nothing is idle, it is a loop.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -267,7 +268,7 @@ def _feeds(
     budget = config.memory_budget
     train, held = (
         # Padded here, together, and not by each `Feed`.
-        FeedSettings(**(vars(how) | {"memory_budget": 0}))
+        dataclasses.replace(how, memory_budget=0)
         for how in feed_settings(graphs[0], row, config)
     )
     return (

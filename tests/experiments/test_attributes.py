@@ -5,6 +5,7 @@ import json
 import pytest
 
 from experiments import attributes
+from tests import graphs
 
 
 def test_it_scores_each_fold_above_chance(tmp_path):
@@ -16,6 +17,8 @@ def test_it_scores_each_fold_above_chance(tmp_path):
     assert "experiments.attributes" in found["command"]
 
 
-def test_several_labels_a_node_are_refused(tmp_path):
+def test_several_labels_a_node_are_refused(monkeypatch):
+    graph = graphs.tiny(multilabel=True)
+    monkeypatch.setattr(attributes, "load_dataset", lambda name, fold: graph)
     with pytest.raises(SystemExit, match="several labels"):
         attributes._score("yeast", 1)
