@@ -15,6 +15,7 @@ from hopf_jax.config import Config
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, collect, rows_of
 from hopf_jax.models import Row
+from hopf_jax.sparse import Array
 
 
 def known_ahead(graph: Graph, row: Row, config: Config) -> bool:
@@ -45,17 +46,17 @@ class FirstHop:
 
     def __init__(self, graph: Graph, row: Row, whole: WholeGraph):
         self._row, self._whole = row, whole
-        read = self._aggregated(np.asarray(graph.features))
-        # Label summaries change, and what is read of them is a block of its own.
-        self._blocks = [None if name == "y" else read for name in row.psi]
+        self._read = jax.device_put(self._aggregated(np.asarray(graph.features)))
 
-    def neighbours(self, summary: np.ndarray | None) -> np.ndarray:
-        """With these label summaries [all nodes, *]; None where the row reads none."""
-        blocks = [
-            self._aggregated(np.asarray(summary)) if block is None else block
-            for block in self._blocks
-        ]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+    def neighbours(self, summary: np.ndarray | None) -> tuple[Array, ...]:
+        """Blocks [all nodes, *] that stand side by side, one a signal of Psi.
+
+        With these label summaries [all nodes, *]; None where the row reads none.
+        """
+        return tuple(
+            self._aggregated(np.asarray(summary)) if name == "y" else self._read
+            for name in self._row.psi
+        )
 
     def _aggregated(self, x: np.ndarray) -> np.ndarray:
         row, whole = self._row, self._whole

@@ -305,10 +305,9 @@ def node_features(
         return None
     num_nodes = layout.nodes[-1]
     if how == "dense":
-        dense = np.zeros((num_nodes, graph.num_features), np.float32)
-        rows = graph.features[nodes]
-        dense[: len(nodes)] = rows.toarray() if sp.issparse(rows) else rows
-        return dense
+        if not sp.issparse(graph.features):
+            return fill_rows(graph.features, nodes, num_nodes)
+        return fill(graph.features[nodes].toarray(), num_nodes, 0)
     rows = graph.features[nodes]
     indptr = fill(rows.indptr, num_nodes + 1, rows.nnz).astype(np.int32)
     indices = fill(rows.indices, layout.values, 0).astype(np.int32)
@@ -357,6 +356,16 @@ def fill(array: np.ndarray, length: int, value: float) -> np.ndarray:
     """The array with `value` at its end, up to `length`."""
     out = np.full((length, *array.shape[1:]), value, array.dtype)
     out[: len(array)] = array
+    return out
+
+
+def fill_rows(array: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
+    """These rows of a matrix, float32, with rows of zeros at the end up to `length`."""
+    if array.dtype != np.float32:
+        return fill(array[rows].astype(np.float32), length, 0)
+    out = np.zeros((length, array.shape[1]), np.float32)
+    # Every row is there; with a check of that, `take` would copy twice.
+    np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip")
     return out
 
 

@@ -151,7 +151,7 @@ def conclude(
     net: Net,
     config: Config,
     params: Params,
-    outputs: tuple[np.ndarray, np.ndarray],
+    outputs: tuple[np.ndarray, np.ndarray | None],
     begun: float,
 ) -> Standing:
     """Where a run stands once an iteration is learned and all nodes are predicted.
@@ -162,7 +162,7 @@ def conclude(
       net: the row and its widths.
       config: settings.
       params: what was learned.
-      outputs: logits [N, C] and h_K [N, *].
+      outputs: logits [N, C] and, where summaries are made of it, h_K [N, *].
       begun: when the iteration began, by `time.perf_counter`.
     """
     logits, hidden = outputs
@@ -178,7 +178,8 @@ def conclude(
     right = node_scores(graph, graph.validation, predicted, config.scoring)
     finished = t == (config.num_iterations if net.row.iterative else 1)
     if last is not None and new is not None:
-        finished |= float(np.abs(new - last).mean()) < config.tolerance
+        change = new - last
+        finished |= float(np.abs(change, out=change).mean()) < config.tolerance
     standing = standing._replace(
         summary=new,
         num_epochs=len(history),
@@ -258,7 +259,7 @@ def _prepare(
         every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
         first = FirstHop(graph, row, every)
     resident = feeds[0].features == "resident"
-    return feeds, whole, first, jax.device_put(graph.features) if resident else None
+    return feeds, whole, first, whole.all_features() if resident else None
 
 
 def feed_settings(

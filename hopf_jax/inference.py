@@ -15,6 +15,7 @@ from hopf_jax.batching import (
     Layout,
     Neighborhoods,
     fill,
+    fill_rows,
     new_nodes,
     node_features,
     num_values,
@@ -25,7 +26,7 @@ from hopf_jax.batching import (
 from hopf_jax.graph import Graph
 from hopf_jax.nets import Net
 from hopf_jax.propagation import Signals
-from hopf_jax.sparse import to_dense
+from hopf_jax.sparse import SparseMatrix, to_dense
 
 _NODES_A_CHUNK = 1 << 17
 
@@ -109,12 +110,18 @@ class WholeGraph:
         for i, (start, stop) in enumerate(self.spans(away)):
             yield self._keep(("chunk", i), lambda a=start, b=stop: self._chunk(a, b))
 
+    def all_features(self) -> jax.Array:
+        """Dense features of all nodes, on the device."""
+        dense = np.asarray(self.graph.features, np.float32)
+        return self._keep("features", lambda: jax.device_put(dense))
+
     def features(self, chunk: Chunk, *, senders: bool) -> Any:
         """Features of a chunk's own nodes, or of all it reads from."""
-        return self._keep(
-            ("features", chunk.start, senders),
-            lambda: self._features(chunk, chunk.nodes if senders else None),
-        )
+        if not self.single:
+            return self._features(chunk, chunk.nodes if senders else None)
+        if not sp.issparse(self.graph.features):
+            return self.all_features()
+        return self._keep("features", lambda: self._features(chunk, None))
 
     def _keep(self, name: Any, make: Any) -> Any:
         if not self.single:
@@ -206,8 +213,8 @@ def _readout(net, params, h):
     return net.apply({"params": params}, h, method="readout")
 
 
-@functools.partial(jax.jit, static_argnames=("net",))
-def _pass(net, params, batch, x, summary):
+@functools.partial(jax.jit, static_argnames=("net", "with_hidden"))
+def _pass(net, with_hidden, params, batch, x, summary):
     """`predict_logits` of a graph that is one chunk, as one program a pass."""
 
     def call(method, *arguments):
@@ -224,12 +231,16 @@ def _pass(net, params, batch, x, summary):
         if k == 1 and k < layers and row.embeds and not row.input_layer:
             h0 = call("embed", x)
     h = to_dense(h, net.sizes.features)
-    return call("readout", h), h.astype(jnp.float32)
+    return call("readout", h), h.astype(jnp.float32) if with_hidden else None
 
 
 def predict_logits(
-    net: Net, params: dict, whole: WholeGraph, summary: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    summary: np.ndarray | None,
+    with_hidden: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Logits [all nodes, C] and h_K [all nodes, *]; of the own nodes of a share.
 
     Args:
@@ -237,6 +248,7 @@ def predict_logits(
       params: its weights.
       whole: the graph in chunks.
       summary: label summaries [all nodes, C], or None where the row reads none.
+      with_hidden: whether h_K is asked for; else it is None.
     """
 
     row, layers = net.row, net.row.num_layers(net.sizes.num_hops)
@@ -244,19 +256,21 @@ def predict_logits(
     if whole.single and row.iterative:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
-        return jax.device_get(_pass(net, params, chunk.batch, x, summary))
+        return jax.device_get(_pass(net, with_hidden, params, chunk.batch, x, summary))
 
     def rows(chunk: Chunk, array: np.ndarray | None) -> Any:
         """Of a chunk's nodes; None for an h_0 or h that is the features."""
         if array is None:
-            return _readable(net, params, whole.features(chunk, senders=True))
+            x = whole.features(chunk, senders=True)
+            return _readable(net, params, x) if isinstance(x, SparseMatrix) else x
         return array if whole.single else rows_of(chunk, array, whole.place)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
         y = summary
         if summary is not None and not whole.single:
             y = rows_of(chunk, summary)
-        return Signals(rows(chunk, h0), rows(chunk, h), y)
+        own = rows(chunk, h0)
+        return Signals(own, own if h is h0 else rows(chunk, h), y)
 
     h0: Any = None
     if row.embeds and (layers > 1 or row.input_layer):  # Read by later hops only.
@@ -291,7 +305,7 @@ def predict_logits(
     for a, b in whole.spans():
         part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
         logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
-    return logits, h
+    return logits, h if with_hidden else None
 
 
 def predict_together(
@@ -300,15 +314,15 @@ def predict_together(
     whole: WholeGraph,
     summary: np.ndarray | None,
     with_hidden: bool,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """`predict_logits` by all processes of a job, each its share, for all of them.
 
     This is the one exchange of an iteration; h_K takes part only `with_hidden`.
     """
-    logits, hidden = predict_logits(net, params, whole, summary)
+    logits, hidden = predict_logits(net, params, whole, summary, with_hidden)
     if whole.shared:
         logits = np.concatenate(processes.gather_rows(logits))
-        if with_hidden:
+        if hidden is not None:
             hidden = np.concatenate(processes.gather_rows(hidden))
     return logits, hidden
 
@@ -322,9 +336,7 @@ def rows_of(
 
     `place` says which rows these are, where they are not those of the nodes' ids.
     """
-    out = np.zeros((chunk.size, array.shape[1]), np.float32)
-    out[: len(chunk.nodes)] = array[place(chunk.nodes)]
-    return out
+    return fill_rows(array, place(chunk.nodes), chunk.size)
 
 
 def collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:

@@ -97,8 +97,11 @@ def propagate(
             known = None if products is None else products.read
             read = (_product(read, weights.psi, known)[:senders],)
         if neighbours is None:
-            neighbours = row.aggregate.apply(
-                graph, _side_by_side(read), num_receivers, weights.aggregate, draws
+            how = num_receivers, weights.aggregate, draws
+            # Side by side once they are of the receivers, the fewer nodes.
+            apart = read if row.aggregate.linear else (_side_by_side(read),)
+            neighbours = _side_by_side(
+                tuple(row.aggregate.apply(graph, r, *how) for r in apart)
             )
         if row.shared_weights:
             # One product for both parts, as the weights are one.

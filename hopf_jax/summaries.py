@@ -10,8 +10,8 @@ from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
 from hopf_jax.nets import Net
 
-# Of a large graph [N, C] is not to be held more often than it must.
-_ROWS_AT_ONCE = 1 << 20
+# [N, C] is not to be held more often than it must.
+_ROWS_AT_ONCE = 1 << 14
 
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
@@ -23,9 +23,9 @@ def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
             "edge weights are too large for these weights. Scale them, or lower "
             "learning_rate."
         )
+    # On the host, where they are: for the device it would be one more program.
     if multilabel:
         return expit(logits)
-    # On the host, where they are: for the device it would be one more program.
     out = np.empty_like(logits)
     for start in range(0, len(logits), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
@@ -46,7 +46,7 @@ def next_summary(
     iteration: int,
     last: np.ndarray,
     predicted: np.ndarray,
-    hidden: np.ndarray,
+    hidden: np.ndarray | None,
 ) -> np.ndarray:
     """The summary after `iteration` (from 1), for the one after it (Algorithm 1).
 
@@ -54,7 +54,10 @@ def next_summary(
     The paper prints t / T, by which the last iteration would weigh nothing and the
     first be mixed with zeros; its authors' program counts from 0, as here.
     """
-    new = predicted if config.summary == "labels" else hidden
+    new = predicted
+    if config.summary == "hidden":
+        assert hidden is not None
+        new = hidden
     share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
     mixed = (1 - share) * new
     mixed += share * last
@@ -89,7 +92,9 @@ def last_summary(
     if summary is None:
         return None
     for iteration, params in enumerate(weights, start=1):
-        logits, hidden = predict_logits(net, params, whole, summary)
+        logits, hidden = predict_logits(
+            net, params, whole, summary, config.summary == "hidden"
+        )
         predicted = probabilities(logits, multilabel)
         summary = next_summary(
             whole.graph, config, iteration, summary, predicted, hidden
@@ -107,7 +112,9 @@ def last_iteration(
     """The summary that the last of these iterations reads, and what it gives out."""
     graph = whole.graph
     summary = new = last_summary(net, weights[:-1], whole, config, multilabel)
-    logits, hidden = predict_logits(net, weights[-1], whole, summary)
+    logits, hidden = predict_logits(
+        net, weights[-1], whole, summary, config.summary == "hidden"
+    )
     predicted = probabilities(logits, multilabel)
     if summary is not None:
         t = len(weights)

@@ -117,7 +117,7 @@ def fit_folds(
     whole = WholeGraph(first, config.chunk_edges)
     hop = FirstHop(first, row, whole) if known_ahead(first, row, config) else None
     fixed = Inputs(
-        jax.device_put(first.features) if feeds[0].features == "resident" else None,
+        whole.all_features() if feeds[0].features == "resident" else None,
         None,
         np.stack(
             [label_weights(g.labels[g.train], config.weighted_loss) for g in graphs]
@@ -148,7 +148,10 @@ def fit_folds(
                 now, standing = time.perf_counter(), standings[i]
                 records = [r for r in standing.history if r["iteration"] == t]
                 begun = now - sum(record["seconds"] for record in records)
-                outputs = predict_logits(net, learned[i], whole, standing.summary)
+                outputs = predict_logits(
+                    *(net, learned[i], whole, standing.summary),
+                    with_hidden=config.summary == "hidden",
+                )
                 standings[i] = conclude(
                     standing, graphs[i], net, config, learned[i], outputs, begun
                 )
@@ -286,12 +289,14 @@ def _inputs(
     if summaries:
         inputs = inputs._replace(summary=np.stack(summaries))
         axes = axes._replace(summary=0)  # type: ignore[arg-type]
-    if hop is not None and "y" in row.psi:
-        read = np.stack([hop.neighbours(summary) for summary in summaries])
+    if hop is not None:
+        folds = [hop.neighbours(s.summary) for s in standings]
+        # What is read of the features is the same in all folds.
+        of = tuple(0 if name == "y" else None for name in row.psi)
+        blocks = zip(of, *folds, strict=True)
+        read = tuple(b[0] if axis is None else np.stack(b) for axis, *b in blocks)
         inputs = inputs._replace(neighbours=read)
-        axes = axes._replace(neighbours=0)  # type: ignore[arg-type]
-    elif hop is not None:
-        inputs = inputs._replace(neighbours=hop.neighbours(None))
+        axes = axes._replace(neighbours=of)  # type: ignore[arg-type]
     return jax.device_put(inputs), axes
 
 

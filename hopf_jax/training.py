@@ -46,7 +46,8 @@ class Inputs(NamedTuple):
     features: Matrix  # [all nodes, F], or None where batches bring theirs
     summary: Array | None  # [all nodes, C]
     label_weights: Array  # [C], the omega of Eq. WCE
-    neighbours: Array | None = None  # [all nodes, *], where known ahead (`ahead.py`)
+    # Blocks [all nodes, *] side by side, where known ahead (`ahead.py`).
+    neighbours: tuple[Array, ...] | None = None
 
 
 class Totals(NamedTuple):
@@ -99,11 +100,11 @@ def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
     """Features, label summaries, and neighbours known ahead, of a batch's nodes."""
     ids = batch.graph.nodes["id"]
     x = inputs.features[ids] if batch.features is None else batch.features
-    summary, neighbours = (
-        None if array is None else array[ids]
-        for array in (inputs.summary, inputs.neighbours)
-    )
-    return x, summary, neighbours
+    summary = None if inputs.summary is None else inputs.summary[ids]
+    if inputs.neighbours is None:
+        return x, summary, None
+    blocks = [block[ids] for block in inputs.neighbours]
+    return x, summary, jnp.concatenate(blocks, axis=1)
 
 
 def batch_loss(

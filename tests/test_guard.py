@@ -119,7 +119,7 @@ def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
     params = net.init(jax.random.key(0), method="declare")["params"]
     objective = Objective(False, 0.0, 5.0)
     omega = label_weights(graph.labels[graph.train])
-    known = np.zeros((graph.num_nodes, 20), np.float32) if ahead else None
+    known = (np.zeros((graph.num_nodes, 20), np.float32),) if ahead else None
     program = train_groups.lower(
         *(net, objective, (first_state(objective, params), zero_totals(5))),
         *(feed.groups(1), Inputs(graph.features, None, omega, known)),

@@ -19,7 +19,8 @@ def predict(model, graph, chunk_edges=ONE_CHUNK, **settings):
     net, params = graphs.net_of(model, **settings)
     whole = WholeGraph(graph, chunk_edges)
     assert whole.single == (chunk_edges == ONE_CHUNK)
-    return predict_logits(net, params, whole, graphs.summary_for(net.row, graph))
+    summary = graphs.summary_for(net.row, graph)
+    return predict_logits(net, params, whole, summary, with_hidden=True)
 
 
 @pytest.mark.parametrize("chunk_edges", [ONE_CHUNK, MANY_CHUNKS])
@@ -157,7 +158,7 @@ def test_a_share_needs_nothing_of_the_others(model):
     for own in (np.array([1, 3, 17]),):  # 3 is alone.
         host = Host(graph, own, halo)
         whole = WholeGraph(host.graph, MANY_CHUNKS, own, halo)
-        mine = predict_logits(net, params, whole, summary)
+        mine = predict_logits(net, params, whole, summary, with_hidden=True)
         np.testing.assert_allclose(mine[0], logits[own], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(mine[1], hidden[own], rtol=1e-5, atol=1e-5)
 

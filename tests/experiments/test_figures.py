@@ -160,6 +160,19 @@ def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
     assert "9% more" in capsys.readouterr().out
 
 
+def test_rounds_of_a_point_are_one():
+    found = [
+        {"outcome": "measured", "fit_seconds": seconds, "peak_gb": peak}
+        for seconds, peak in ((3.0, 0.7), (2.0, 0.9), (4.0, 0.6))
+    ]
+    one = growth.merged(found)
+    assert (one["fit_seconds"], one["peak_gb"]) == (2.0, 0.7)
+    assert one["peaks_gb"] == [0.7, 0.9, 0.6]
+    lost = {"outcome": "timed out", "peak_gb": 0.8}
+    assert growth.merged([found[0], lost]) == lost
+    assert growth.merged(found[:1]) == found[0]
+
+
 def test_how_linear():
     assert growth.r_squared([1, 2, 3], [2.0, 4.0, 6.0]) == pytest.approx(1)
     assert growth.r_squared([1, 2, 3], [1.0, 4.0, 1.0]) == pytest.approx(0)
