@@ -18,12 +18,12 @@ EXPLANATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("citeseer", "bl-node"): (
             "With SEED=0 to 4 it is 62.8, 62.9, 63.7, 64.4 and 64.4, 63.6 on average, "
             "a tenth below the goal (`make reproduce DATASET=citeseer MODELS=bl-node "
-            "SEED=1`). The cause is the initial scale: a word that no training node "
-            "has keeps its first weight, and these are large. With the paper's own "
-            '(`Config(init_weights="glorot")`) it is 64.7; logistic regression, which '
-            "starts from 0, has 67.5 (`python -m experiments.attributes`). The large "
-            "weights stay, as Glorot's cost bl-node on Cora 1.7 points, and deep "
-            "rows far more. The split is drawn here, not the authors'."
+            "SEED=1`). A likely cause is the initial scale: a word that no training "
+            "node has keeps its first weight, and these are large. With the paper's "
+            'own (`fit` on the folds with `Config(init_weights="glorot")`, seed 0) it '
+            "is 64.7; logistic regression, which starts from 0, has 67.5 (`python -m "
+            "experiments.attributes`). The large weights stay, as Glorot's cost "
+            "bl-node on Cora 1.7 points. The split is drawn here, not the authors'."
         ),
     }
 )

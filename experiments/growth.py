@@ -3,10 +3,9 @@
 Its time is linear in the iterations T and its memory constant, as nothing but label
 summaries passes from one to the next; at a fixed degree both are linear in the nodes.
 A point is a process. Whole fits are timed when all is compiled; the seconds of an epoch
-are medians. By iterations there are several rounds of processes, so that a slow minute
-of the machine does not fall on one point alone: the least seconds of all rounds, and
-the median of their peaks, which differ by some percent between processes that do the
-same.
+are medians. By iterations, the peak is the median of three processes, as processes that
+do the same differ by some percent; and fits are timed in turns by one process, the
+least of eight, so that a slow minute of the machine does not fall on one point alone.
 """
 
 import pathlib
@@ -20,7 +19,7 @@ from experiments import drawing, folders, paper, points
 MODEL = paper.WHOLE_MODEL
 LINEAR, CONSTANT, LARGEST_GB = 0.99, 0.05, 8.0
 _EPOCHS = 5
-_ROUNDS = 3  # of the points by iterations
+_PROCESSES, _TURNS = 3, 8  # of a point by iterations
 _ARCS = 10  # of a node; an edge is two
 _LARGEST = 5  # iterations of the largest graph
 
@@ -45,7 +44,7 @@ def plan(quick: bool) -> dict[str, list[dict[str, Any]]]:
     middle = paper.SCALING["num_nodes"] // scale
     largest = point(1, 2 if quick else _LARGEST, 10**6 // scale)
     return {
-        "iterations": [point(1, t, middle, 2) for t in steps],
+        "iterations": [point(1, t, middle, 0) for t in steps],
         "hops": [point(k, 1, middle) for k in (1, 2, 3)],
         "nodes": [*(point(1, 2, n) for n in nodes), largest],
     }
@@ -61,18 +60,20 @@ def report(
     curves: dict[str, list[dict[str, Any]]] = {}
     data: dict[str, Any] = {"curves": curves}
     for curve, asked in plan(quick).items():
-        rounds: dict[int, list[dict[str, Any]]] = {}
         curves[curve] = []
-        for _ in range(_ROUNDS if curve == "iterations" else 1):
-            for i, point in enumerate(asked):
-                found = points.in_a_process(point, 2 * LARGEST_GB, timeout)
-                rounds.setdefault(i, []).append(found)
-                at = point[_AXES[curve]]
-                print(f"{curve:<10} {at:>8}  {_said(point | found)}", flush=True)
-                # After every point: the last take long, and may be interrupted.
-                curves[curve] = [asked[j] | merged(of) for j, of in rounds.items()]
-                data |= summary(curves)
-                folders.write_json(folder / "growth.json", data | provenance)
+        limits = 2 * LARGEST_GB, timeout
+        if curve == "iterations":
+            timed = asked[-1] | {"whole": 2 if quick else _TURNS, "fewer": True}
+            fits = points.in_a_process(timed, *limits)
+        for point in asked:
+            count = _PROCESSES if curve == "iterations" else 1
+            rounds = [points.in_a_process(point, *limits) for _ in range(count)]
+            found = point | merged(rounds, fits if curve == "iterations" else None)
+            curves[curve].append(found)
+            print(f"{curve:<10} {found[_AXES[curve]]:>8}  {_said(found)}", flush=True)
+            # After every point: the last take long, and may be interrupted.
+            data |= summary(curves)
+            folders.write_json(folder / "growth.json", data | provenance)
     folders.write_text(folder / "growth.md", "\n".join([*markdown(data), ""]))
     drawing.save(_draw(curves), folder / "growth.png")
     for line in statements(data):
@@ -81,17 +82,23 @@ def report(
     return 0
 
 
-def merged(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One point of several processes that did the same."""
-    lost = [found for found in rounds if found["outcome"] != "measured"]
-    if lost or len(rounds) == 1:
-        return (lost or list(rounds))[0]
+def merged(
+    rounds: Sequence[dict[str, Any]], fits: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """One point of several processes that did the same.
+
+    Its fits may have been timed by another one, in turns with fewer iterations.
+    """
+    lost = [f for f in (*rounds, fits) if f and f["outcome"] != "measured"]
+    if lost:
+        return lost[0]
     peaks = [found["peak_gb"] for found in rounds]
-    return rounds[0] | {
-        "fit_seconds": min(found["fit_seconds"] for found in rounds),
-        "peak_gb": round(float(np.median(peaks)), 3),
-        "peaks_gb": peaks,
-    }
+    found = rounds[0] | {"peak_gb": round(float(np.median(peaks)), 3)}
+    if len(peaks) > 1:
+        found["peaks_gb"] = peaks
+    if fits is not None:
+        found["fit_seconds"] = fits["fits_seconds"][found["iterations"] - 1]
+    return found
 
 
 def summary(curves: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ memory cap, or the time limit, it is ended. `python -m experiments.points '{...}
 that process.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -32,11 +33,13 @@ def measure(
     num_edges: int,
     epochs: int,
     whole: int = 0,
+    fewer: bool = False,
 ) -> dict[str, Any]:
     """One point, measured in this process, whose peak memory is the point's.
 
     It is fitted `whole` times more, with nothing left to compile: the least of these is
-    `fit_seconds`, with batches, all iterations and their predictions.
+    `fit_seconds`, with batches, all iterations and their predictions. Where `fewer`, so
+    are fits with fewer iterations, in turns: `fits_seconds`, from 1 iteration on.
     """
     sizes = paper.SCALING
     graph = make_random(
@@ -57,14 +60,19 @@ def measure(
     for t in range(1, len(result.iterations) + 1):
         seconds = [r["seconds"] for r in result.history if r["iteration"] == t]
         by_iteration.append(float(np.median(seconds[1:])))  # The first compiles.
-    peak, fits = turns.peak_gb(), []
+    peak = turns.peak_gb()
+    fits: dict[int, list[float]] = {}
     for _ in range(whole):
-        begun = time.perf_counter()
-        hopf_jax.fit(graph, model, config, progress=False)
-        fits.append(time.perf_counter() - begun)
+        for t in range(1 if fewer else iterations, iterations + 1):
+            shorter = dataclasses.replace(config, num_iterations=t)
+            begun = time.perf_counter()
+            hopf_jax.fit(graph, model, shorter, progress=False)
+            fits.setdefault(t, []).append(time.perf_counter() - begun)
+    least = [round(min(seconds), 4) for seconds in fits.values()]
     return {
         "outcome": "measured",
-        "fit_seconds": round(min(fits), 4) if fits else None,
+        "fit_seconds": least[-1] if least else None,
+        "fits_seconds": least,
         "seconds": round(sum(by_iteration), 4),
         "epoch_seconds": round(float(np.median(by_iteration)), 4),
         "inference_seconds": _inference_seconds(result),

@@ -144,6 +144,7 @@ def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
             "inference_seconds": None,
             "peak_gb": 1 + 0.01 * iterations,
             "iterations": iterations,
+            "fits_seconds": [1e-3 * t * nodes + 5 for t in range(1, iterations + 1)],
         }
 
     monkeypatch.setattr(points, "in_a_process", pretend)
@@ -162,14 +163,15 @@ def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
 
 def test_rounds_of_a_point_are_one():
     found = [
-        {"outcome": "measured", "fit_seconds": seconds, "peak_gb": peak}
-        for seconds, peak in ((3.0, 0.7), (2.0, 0.9), (4.0, 0.6))
+        {"outcome": "measured", "iterations": 2, "fit_seconds": 3.0, "peak_gb": peak}
+        for peak in (0.7, 0.9, 0.6)
     ]
-    one = growth.merged(found)
+    fits = {"outcome": "measured", "fits_seconds": [1.0, 2.0, 3.0]}
+    one = growth.merged(found, fits)
     assert (one["fit_seconds"], one["peak_gb"]) == (2.0, 0.7)
     assert one["peaks_gb"] == [0.7, 0.9, 0.6]
     lost = {"outcome": "timed out", "peak_gb": 0.8}
-    assert growth.merged([found[0], lost]) == lost
+    assert growth.merged([found[0], lost]) == growth.merged(found, lost) == lost
     assert growth.merged(found[:1]) == found[0]
 
 
