@@ -26,7 +26,13 @@ from hopf_jax.processes import is_main
 from hopf_jax.result import Result, make_net, node_scores, readable, score
 from hopf_jax.sparse import Matrix
 from hopf_jax.spreading import Spread, spread_over
-from hopf_jax.summaries import first_summary, next_summary, output, probabilities
+from hopf_jax.summaries import (
+    first_summary,
+    mean_change,
+    next_summary,
+    output,
+    probabilities,
+)
 from hopf_jax.training import (
     Inputs,
     Objective,
@@ -178,8 +184,7 @@ def conclude(
     right = node_scores(graph, graph.validation, predicted, config.scoring)
     finished = t == (config.num_iterations if net.row.iterative else 1)
     if last is not None and new is not None:
-        change = new - last
-        finished |= float(np.abs(change, out=change).mean()) < config.tolerance
+        finished |= mean_change(new, last) < config.tolerance
     standing = standing._replace(
         summary=new,
         num_epochs=len(history),

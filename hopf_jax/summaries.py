@@ -1,6 +1,6 @@
 """What one HOPF iteration hands to the next: label summaries, averaged; replay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -10,8 +10,13 @@ from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph, predict_logits
 from hopf_jax.nets import Net
 
-# [N, C] is not to be held more often than it must.
 _ROWS_AT_ONCE = 1 << 14
+
+
+def _pieces(count: int) -> Iterator[slice]:
+    """Rows, some at once: [N, C] is not to be held more often than it must."""
+    for start in range(0, count, _ROWS_AT_ONCE):
+        yield slice(start, start + _ROWS_AT_ONCE)
 
 
 def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
@@ -27,8 +32,7 @@ def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     if multilabel:
         return expit(logits)
     out = np.empty_like(logits)
-    for start in range(0, len(logits), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in _pieces(len(logits)):
         out[rows] = softmax(logits[rows], axis=1)
     return out
 
@@ -60,10 +64,18 @@ def next_summary(
         new = hidden
     share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
     mixed = (1 - share) * new
-    mixed += share * last
+    for rows in _pieces(len(mixed)):
+        mixed[rows] += share * last[rows]
     if config.summary == "labels" and graph.train.any():
         mixed[graph.train] = graph.labels[graph.train]
     return mixed.astype(np.float32, copy=False)
+
+
+def mean_change(new: np.ndarray, last: np.ndarray) -> float:
+    """Mean of the absolute differences of two summaries."""
+    pieces = _pieces(len(new))
+    total = sum(np.abs(new[r] - last[r]).sum(dtype=np.float64) for r in pieces)
+    return float(total / new.size)
 
 
 def output(
