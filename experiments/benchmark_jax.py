@@ -177,6 +177,11 @@ class Own:
         cpu = (time.process_time() - begun_cpu) / count
         return {"seconds": seconds, "cpu_seconds": cpu, "peak_gb": turns.peak_gb()}
 
+    def trace(self, folder: str, count: int) -> dict[str, Any]:
+        """The same epochs, with a trace of their operations left in a folder."""
+        with jax.profiler.trace(folder):
+            return self.epochs(count)
+
     def extract(self) -> dict[str, Any]:
         """Batches cut, neither padded nor moved: seconds, nodes and edges."""
         nodes = edges = 0
@@ -243,6 +248,7 @@ def _actions(threads: int) -> dict[str, Any]:
         "compile": own.compile,
         "prepare": own.prepare,
         "epochs": own.epochs,
+        "trace": own.trace,
         "extract": own.extract,
         "limits": limits.measure,
     }

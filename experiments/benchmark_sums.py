@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.limits import least_seconds
+
 # {ratio: (whose seconds, over whose)}; a side that was not run has none.
 RATIOS = {
     "pyg": ("pyg", "ours"),
@@ -89,6 +91,5 @@ def share_of_limit(
     """How near an epoch of ours is to the machine's limit, by its counted work."""
     if limit is None or side["outcome"] != "measured":
         return None
-    work = side["work"]
-    seconds = work["gflop"] / limit["gflops"] + work["gb"] / limit["gb_per_s"]
+    seconds = least_seconds(side["work"], limit)
     return {"seconds": seconds, "share": seconds / side["seconds"]["median"]}

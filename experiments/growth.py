@@ -191,5 +191,7 @@ def _draw(curves: dict[str, list[dict[str, Any]]]) -> Any:
             line = {label: (at, [point[name] for point in met])}
             drawing.curves(panel, line, xlabel=curve, ylabel=label)
             panel.get_legend().remove()
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.08 * max((p[name] for p in met), default=1))
+            if curve != "nodes":
+                panel.set_xticks(at)
     return figure

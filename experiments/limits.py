@@ -41,6 +41,11 @@ def _least(run: Callable[[], Any], repeats: int) -> float:
     return min(seconds)
 
 
+def least_seconds(work: dict[str, float], machine: dict[str, float]) -> float:
+    """Of an epoch's counted work at the machine's measured speed."""
+    return work["gflop"] / machine["gflops"] + work["gb"] / machine["gb_per_s"]
+
+
 def work(
     sizes: np.ndarray,
     num_hops: int,
