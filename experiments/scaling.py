@@ -152,13 +152,15 @@ def _draw(points: dict[str, Any], cap: float) -> Any:
         ]
         if lost:
             hops, outcome = lost[0]
-            for panel, height in ((axes[0], 0.93), (axes[1], 0.8)):
-                at = panel.get_xaxis_transform()
+            for panel, height, at in (
+                (axes[0], 0.93, axes[0].get_xaxis_transform()),
+                (axes[1], cap, axes[1].transData),
+            ):
                 colour = drawing.COLOURS[i]
                 panel.plot([hops], [height], "X", ms=9, color=colour, transform=at)
                 panel.text(
-                    hops + 0.12, height, outcome, va="center", color=colour,
-                    fontsize="small", transform=at,
+                    hops - 0.12, height, outcome, va="bottom", ha="right",
+                    color=colour, fontsize="small", transform=at,
                 )  # fmt: skip
     return figure
 
