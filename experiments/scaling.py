@@ -158,9 +158,9 @@ def _draw(points: dict[str, Any], cap: float) -> Any:
             ):
                 colour = drawing.COLOURS[i]
                 panel.plot([hops], [height], "X", ms=9, color=colour, transform=at)
-                panel.text(
-                    hops - 0.12, height, outcome, va="bottom", ha="right",
-                    color=colour, fontsize="small", transform=at,
+                panel.annotate(
+                    outcome, (hops, height), (5, -9), xycoords=at, va="top", ha="right",
+                    textcoords="offset points", color=colour, fontsize="small",
                 )  # fmt: skip
     return figure
 
