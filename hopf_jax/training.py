@@ -16,6 +16,7 @@ from hopf_jax import noise
 from hopf_jax.batching import Batch
 from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, Group
+from hopf_jax.largest import largest
 from hopf_jax.metrics import f1_from_counts
 from hopf_jax.nets import Net
 from hopf_jax.patience import Patience
@@ -146,8 +147,7 @@ def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> ja
         return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
     if not objective.cardinality:
         return logits > 0
-    rank = jnp.argsort(jnp.argsort(-logits, axis=1), axis=1)
-    return rank < jnp.sum(true, axis=1, keepdims=True)
+    return largest(logits, jnp.sum(true, axis=1))
 
 
 def _sum_loss(net, objective, params, batch, inputs, words):
