@@ -64,7 +64,8 @@ def report(
         limits = 2 * LARGEST_GB, timeout
         if curve == "iterations":
             timed = asked[-1] | {"whole": 2 if quick else _TURNS, "fewer": True}
-            fits = points.in_a_process(timed, *limits)
+            # As many fits as turns in it: as much more time.
+            fits = points.in_a_process(timed, limits[0], timeout * timed["whole"])
         for point in asked:
             count = _PROCESSES if curve == "iterations" else 1
             rounds = [points.in_a_process(point, *limits) for _ in range(count)]

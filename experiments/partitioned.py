@@ -119,10 +119,10 @@ def simulate(
             logits[host.own] = predict_logits(net, params, whole, known)[0]
         predicted = probabilities(logits, graph.multilabel)
         unparted = WholeGraph(graph, config.chunk_edges)
-        want, hidden = predict_logits(net, params, unparted, summary)
+        want = predict_logits(net, params, unparted, summary)[0]
         wanted = probabilities(want, graph.multilabel)
         worst = max(worst, float(np.abs(predicted - wanted).max()))
-        summary = next_summary(graph, config, t, summary, predicted, hidden)
+        summary = next_summary(graph, config, t, summary, predicted, None)
     received = [4 * graph.num_labels * (len(h.nodes) - len(h.own)) for h in hosts]
     return {
         "difference": worst,

@@ -2,10 +2,10 @@
 
 Epochs of NIP-MEAN on the benchmark's cases run under `jax.profiler`, and the seconds of
 XLA's operations are summed by kind. With fan-outs one draw of neighbours is replayed.
-Sparse products are sums over neighbours and bags of words times weights. What is
-neither a product nor a gather is arithmetic on whole arrays; the rest of the epoch is
-between operations. Operations that overlap may sum to more than the epoch. Writes
-profile.json to WORKDIR.
+Sparse products are sums over neighbours and bags of words times weights; the time from
+one to the next operation counts as its own, an upper bound. What is neither a product
+nor a gather is arithmetic on whole arrays; the rest of the epoch is between operations.
+Operations that overlap may sum to more than the epoch. Writes profile.json to WORKDIR.
 """
 
 import gzip
@@ -60,10 +60,10 @@ def measure(case: Case, epochs: int, threads: int) -> dict[str, Any]:
     """Seconds of an epoch, and shares of it by kind of operation."""
     graph = case.load()
     command = [sys.executable, "-m", "experiments.benchmark_jax"]
-    worker = Worker([*command, "--threads", str(threads)], folders.ROOT, 900.0)
     with tempfile.TemporaryDirectory() as folder:
         benchmark_jax.store(graph, pathlib.Path(folder))
         told = case.told(graph.multilabel) | {"resample": False}
+        worker = Worker([*command, "--threads", str(threads)], folders.ROOT, 900.0)
         try:
             work = worker.ask("prepare", folder=folder, case=told)["work"]
             worker.ask("epochs", count=1)

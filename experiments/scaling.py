@@ -152,9 +152,13 @@ def _draw(points: dict[str, Any], cap: float) -> Any:
         ]
         if lost:
             hops, outcome = lost[0]
+            at_cap = (cap, axes[1].transData)
+            if outcome != "out of memory":
+                at_cap = (0.5, axes[1].get_xaxis_transform())
             for panel, height, at in (
                 (axes[0], 0.93, axes[0].get_xaxis_transform()),
-                (axes[1], cap, axes[1].transData),
+                # Out of memory is at the cap; what took too long, anywhere.
+                (axes[1], *at_cap),
             ):
                 colour = drawing.COLOURS[i]
                 panel.plot([hops], [height], "X", ms=9, color=colour, transform=at)

@@ -6,6 +6,7 @@ ahead for all nodes, it takes the outermost hop, the largest, out of every batch
 """
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,7 +47,10 @@ class FirstHop:
 
     def __init__(self, graph: Graph, row: Row, whole: WholeGraph):
         self._row, self._whole = row, whole
-        self._read = jax.device_put(self._aggregated(np.asarray(graph.features)))
+        self._read: Any = None
+        if row.psi != ("y",):
+            x = whole.all_features() if whole.single else np.asarray(graph.features)
+            self._read = jax.device_put(self._aggregated(x))
 
     def neighbours(self, summary: np.ndarray | None) -> tuple[Array, ...]:
         """Blocks [all nodes, *] that stand side by side, one a signal of Psi.
@@ -58,7 +62,7 @@ class FirstHop:
             for name in self._row.psi
         )
 
-    def _aggregated(self, x: np.ndarray) -> np.ndarray:
+    def _aggregated(self, x: Any) -> np.ndarray:
         row, whole = self._row, self._whole
         return collect(
             (

@@ -361,7 +361,9 @@ def fill(array: np.ndarray, length: int, value: float) -> np.ndarray:
 
 def fill_rows(array: np.ndarray, rows: np.ndarray, length: int) -> np.ndarray:
     """These rows of a matrix, float32, with rows of zeros at the end up to `length`."""
-    if array.dtype != np.float32:
+    flags = array.flags
+    if array.dtype != np.float32 or not (flags.c_contiguous and flags.aligned):
+        # Of these `take` would first make an array that is, all of it.
         return fill(array[rows].astype(np.float32), length, 0)
     out = np.zeros((length, array.shape[1]), np.float32)
     # Every row is there; with a check of that, `take` would copy twice.

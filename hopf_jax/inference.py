@@ -112,8 +112,10 @@ class WholeGraph:
 
     def all_features(self) -> jax.Array:
         """Dense features of all nodes, on the device."""
-        dense = np.asarray(self.graph.features, np.float32)
-        return self._keep("features", lambda: jax.device_put(dense))
+        features = self.graph.features
+        return self._keep(
+            "features", lambda: jax.device_put(np.asarray(features, np.float32))
+        )
 
     def features(self, chunk: Chunk, *, senders: bool) -> Any:
         """Features of a chunk's own nodes, or of all it reads from."""
@@ -241,7 +243,7 @@ def predict_logits(
     summary: np.ndarray | None,
     with_hidden: bool = False,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Logits [all nodes, C] and h_K [all nodes, *]; of the own nodes of a share.
+    """Logits [all nodes, C] and, if asked for, h_K [all nodes, *]; of a share its own.
 
     Args:
       net: the row and its widths.
@@ -292,8 +294,10 @@ def predict_logits(
         )
     h: Any = h0 if row.input_layer or not layers else None
     for k in range(1, layers + 1):
-        # A first hop without an input layer reads the features for both.
-        read = (None, None) if h is None else (h0, h)
+        # A first hop without an input layer reads the features for both; later h_0 is
+        # not gathered for rows that do not read it.
+        read = (h0 if "h0" in row.phi + row.psi else h, h)
+        read = (None, None) if h is None else read
         h = collect(
             (
                 (c, _hop(net, k, params, c.batch, signals(c, *read)))

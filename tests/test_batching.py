@@ -12,6 +12,7 @@ from hopf_jax.batching import (
     Layout,
     Neighborhoods,
     draw,
+    fill_rows,
     new_nodes,
     pad,
     ranges,
@@ -312,3 +313,24 @@ def test_draws_without_replacement():
 def test_a_weightless_graph_has_no_weights_to_carry():
     graph = dataclasses.replace(graphs.tiny("plain"))
     assert Neighborhoods(graph, 2).subgraph(np.arange(3)).weights is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x,
+        lambda x: x.astype(np.float64),
+        lambda x: x.astype(np.float16),
+        np.asfortranarray,
+        lambda x: np.hstack([x, x])[:, :3],
+    ],
+    ids=["as they are", "float64", "float16", "by column", "some columns"],
+)
+def test_rows_are_filled_up_with_zeros(change):
+    matrix = change(np.arange(12, dtype=np.float32).reshape(4, 3))
+    rows = np.array([3, 0, 3])
+    found = fill_rows(matrix, rows, 5)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found[:3], matrix[rows])
+    np.testing.assert_array_equal(found[3:], np.zeros((2, 3)))
+    assert fill_rows(matrix, rows[:0], 2).shape == (2, 3)

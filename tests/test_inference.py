@@ -107,7 +107,8 @@ def test_relabelled_nodes_have_relabelled_predictions(model):
     net, params = graphs.net_of(model)
     summary = graphs.summary_for(net.row, graph)
     moved = None if summary is None else summary[np.argsort(to)]
-    logits, _ = predict_logits(net, params, WholeGraph(graph, ONE_CHUNK), summary)
+    logits, none = predict_logits(net, params, WholeGraph(graph, ONE_CHUNK), summary)
+    assert none is None  # Nobody asked for h_K.
     relabelled, _ = predict_logits(net, params, WholeGraph(other, ONE_CHUNK), moved)
     np.testing.assert_allclose(relabelled[to], logits, rtol=1e-5, atol=1e-5)
 

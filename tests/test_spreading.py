@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import hopf_jax
-from hopf_jax import Config
+from hopf_jax import MODELS, Config
+from hopf_jax.ahead import known_ahead
 from hopf_jax.datasets import make_planted
 from hopf_jax.feeding import FeedSettings
 from hopf_jax.lanes import LaneFeed
@@ -68,8 +69,11 @@ def run(num_devices, code):
 
 @pytest.mark.parametrize("num_devices", [4, 8])
 def test_devices_share_a_step(num_devices):
-    # Of the two, one keeps its batches on the devices and one streams them.
-    config = dataclasses.replace(SMALL, memory_budget=0 if num_devices == 4 else 10**9)
+    # One streams its batches; one keeps them, and knows the first hop ahead.
+    config = dataclasses.replace(SMALL, memory_budget=0)
+    if num_devices == 8:
+        config = dataclasses.replace(SMALL, memory_budget=10**9, dropout=0.0)
+        assert known_ahead(small_graph(), MODELS["i-nip-mean"], config)
     code = (
         "import json, hopf_jax\n"
         "from hopf_jax import Config\n"

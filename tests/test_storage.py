@@ -54,11 +54,12 @@ def test_a_graph_without_edges(tmp_path):
     assert same(graph, open_graph(tmp_path / "graph"))
 
 
-def test_a_mapped_graph_is_learned_from_the_same(tmp_path):
+@pytest.mark.parametrize("chunk_edges", [20, 10_000], ids=["chunks", "one chunk"])
+def test_a_mapped_graph_is_learned_from_the_same(tmp_path, chunk_edges):
     graph = graphs.tiny()
     write_graph(graph, tmp_path / "graph")
     config = Config(num_hops=1, hidden_size=4, num_iterations=2, max_epochs=3)
-    small = dataclasses.replace(config, memory_budget=0, chunk_edges=20)
+    small = dataclasses.replace(config, memory_budget=0, chunk_edges=chunk_edges)
     one = hopf_jax.fit(graph, config=config)
     two = hopf_jax.fit(open_graph(tmp_path / "graph"), config=small)
     np.testing.assert_allclose(two.probabilities, one.probabilities, atol=1e-5)

@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from hopf_jax import Config
-from hopf_jax.summaries import first_summary, next_summary, output, probabilities
+from hopf_jax import Config, summaries
+from hopf_jax.summaries import (
+    first_summary,
+    mean_change,
+    next_summary,
+    output,
+    probabilities,
+)
 from tests import graphs, oracle
 
 
@@ -32,6 +38,24 @@ def test_labels_are_averaged_over_time(t):
     np.testing.assert_allclose(got[unknown], want[unknown], rtol=1e-6)
     np.testing.assert_array_equal(got[graph.train], graph.labels[graph.train])
     assert got.dtype == np.float32
+
+
+def test_pieces_do_not_matter(monkeypatch):
+    graph, config = graphs.tiny(), Config(num_iterations=5)
+    last, predicted, _ = arrays()
+    logits = np.log(predicted)
+
+    def all_of_it():
+        new = next_summary(graph, config, 4, last, predicted, None)
+        return new, probabilities(logits, False), mean_change(predicted, last)
+
+    whole = all_of_it()
+    monkeypatch.setattr(summaries, "_ROWS_AT_ONCE", 5)  # Of 18: the last has 3.
+    pieces = all_of_it()
+    np.testing.assert_array_equal(pieces[0], whole[0])
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    want = np.abs(predicted - last).mean()
+    assert pieces[2] == pytest.approx(whole[2]) == pytest.approx(want, rel=1e-6)
 
 
 def test_averaging_can_be_left_out():

@@ -107,14 +107,16 @@ def test_the_rules_are_those_of_fit(change):
     assert_agree(fit_folds(splits, "i-nip-mean", config, seed=3), wanted)
 
 
-def test_folds_finish_their_iterations_one_by_one():
+@pytest.mark.parametrize("mapping", ["loop", "vmap"])
+def test_folds_finish_their_iterations_one_by_one(mapping):
     # Without dropout the first hop is known ahead, and differs by fold.
     config = vary(num_iterations=3, tolerance=TOLERANCE, dropout=0.0)
     assert known_ahead(graphs.tiny(), MODELS["i-nip-mean"], config)
     splits = folds()
     wanted = [fit(graph, "i-nip-mean", config, seed=3) for graph in splits]
     assert {len(result.iterations) for result in wanted} == {2, 3}
-    assert_agree(fit_folds(splits, "i-nip-mean", config, seed=3), wanted)
+    found = fit_folds(splits, "i-nip-mean", config, seed=3, mapping=mapping)
+    assert_agree(found, wanted)
 
 
 def test_batches_are_taken_in_the_order_of_fit(monkeypatch):
