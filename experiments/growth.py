@@ -1,7 +1,10 @@
 """How I-NIP-MEAN grows: seconds and peak memory by iterations, hops and nodes.
 
 Its time is linear in the iterations T and its memory constant, as nothing but label
-summaries passes from one to the next; at a fixed degree both are linear in the nodes.
+summaries passes from one to the next; at a fixed degree an epoch is linear in the
+nodes. Predictions of graphs of several chunks grow faster: each chunk of a random graph
+reads from nearly all nodes.
+
 A point is a process. Whole fits are timed when all is compiled; the seconds of an epoch
 are medians. By iterations, the peak is the median of three processes, as processes that
 do the same differ by some percent; and fits are timed in turns by one process, the
