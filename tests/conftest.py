@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import collections
+import signal
 
 import hypothesis
 import jax
@@ -12,6 +13,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # The same examples in every run, and as long for each as a first compilation takes.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
+
+# A job in a shell's background ignores Ctrl-C, which some tests send.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _COMPILED: collections.Counter[str] = collections.Counter()
 
