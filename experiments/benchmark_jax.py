@@ -149,7 +149,7 @@ class Own:
         ahead_seconds = None
         if ahead:
             begun = time.perf_counter()
-            found = jax.device_put(FirstHop(graph, row, whole).neighbours(None))
+            found = jax.device_put(FirstHop(row, whole).neighbours(None))
             self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
             ahead_seconds = time.perf_counter() - begun
         del whole  # For predictions, which are not timed here.

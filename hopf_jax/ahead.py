@@ -6,6 +6,7 @@ ahead for all nodes, it takes the outermost hop, the largest, out of every batch
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 
 from hopf_jax.config import Config
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, collect, rows_of
+from hopf_jax.inference import Chunk, WholeGraph, collect
 from hopf_jax.models import Row
 from hopf_jax.sparse import Array
 
@@ -40,37 +41,36 @@ class FirstHop:
     The features' part is the same in all iterations, and computed once.
 
     Args:
-      graph: with dense features, which h_0 and h are at a first hop.
       row: the model; F(A) and Psi are its.
-      whole: the graph in chunks, all of it.
+      whole: the graph in chunks, all of it; its features are dense, and at a first hop
+        h_0 and h are the features.
     """
 
-    def __init__(self, graph: Graph, row: Row, whole: WholeGraph):
+    def __init__(self, row: Row, whole: WholeGraph):
         self._row, self._whole = row, whole
         self._read: Any = None
         if row.psi != ("y",):
-            x = whole.all_features() if whole.single else np.asarray(graph.features)
-            self._read = jax.device_put(self._aggregated(x))
+            read = self._aggregated(lambda c: whole.features(c, senders=True))
+            self._read = jax.device_put(read)
 
     def neighbours(self, summary: np.ndarray | None) -> tuple[Array, ...]:
         """Blocks [all nodes, *] that stand side by side, one a signal of Psi.
 
         With these label summaries [all nodes, *]; None where the row reads none.
         """
+
+        def read(chunk: Chunk) -> Any:
+            return self._whole.rows(chunk, np.asarray(summary))
+
         return tuple(
-            self._aggregated(np.asarray(summary)) if name == "y" else self._read
+            self._aggregated(read) if name == "y" else self._read
             for name in self._row.psi
         )
 
-    def _aggregated(self, x: Any) -> np.ndarray:
-        row, whole = self._row, self._whole
-        return collect(
-            (
-                (c, _aggregate(row, c.batch, x if whole.single else rows_of(c, x)))
-                for c in whole.chunks()
-            ),
-            len(x),
-        )
+    def _aggregated(self, read: Callable[[Chunk], Any]) -> np.ndarray:
+        chunks = self._whole.chunks()
+        parts = ((c, _aggregate(self._row, c.batch, read(c))) for c in chunks)
+        return collect(parts, self._whole.count())
 
 
 @functools.partial(jax.jit, static_argnames=("row",))

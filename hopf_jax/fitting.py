@@ -262,7 +262,7 @@ def _prepare(
     first: FirstHop | None = None
     if known_ahead(graph, row, config):
         every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
-        first = FirstHop(graph, row, every)
+        first = FirstHop(row, every)
     resident = feeds[0].features == "resident"
     return feeds, whole, first, whole.all_features() if resident else None
 

@@ -1,7 +1,7 @@
 """Predictions for all nodes, hop by hop over the whole graph: linear in its edges."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -109,6 +109,16 @@ class WholeGraph:
         """The chunks of the nodes within `away` hops of the own, in order."""
         for i, (start, stop) in enumerate(self.spans(away)):
             yield self._keep(("chunk", i), lambda a=start, b=stop: self._chunk(a, b))
+
+    def rows(self, chunk: Chunk, array: np.ndarray, *, placed: bool = False) -> Any:
+        """Rows of an array [all nodes, *] for a chunk's nodes, padded with zeros.
+
+        Results of `collect` are `placed`: they stand by hop, not by the nodes' ids.
+        """
+        if self.single:  # All of them, in order.
+            return array
+        nodes = self.place(chunk.nodes) if placed else chunk.nodes
+        return fill_rows(array, nodes, chunk.size)
 
     def all_features(self) -> jax.Array:
         """Dense features of all nodes, on the device."""
@@ -265,12 +275,10 @@ def predict_logits(
         if array is None:
             x = whole.features(chunk, senders=True)
             return _readable(net, params, x) if isinstance(x, SparseMatrix) else x
-        return array if whole.single else rows_of(chunk, array, whole.place)
+        return whole.rows(chunk, array, placed=True)
 
     def signals(chunk: Chunk, h0: Any, h: Any) -> Signals:
-        y = summary
-        if summary is not None and not whole.single:
-            y = rows_of(chunk, summary)
+        y = None if summary is None else whole.rows(chunk, summary)
         own = rows(chunk, h0)
         return Signals(own, own if h is h0 else rows(chunk, h), y)
 
@@ -296,8 +304,8 @@ def predict_logits(
     for k in range(1, layers + 1):
         # A first hop without an input layer reads the features for both; later h_0 is
         # not gathered for rows that do not read it.
-        read = (h0 if "h0" in row.phi + row.psi else h, h)
-        read = (None, None) if h is None else read
+        apart = h is not None and "h0" in row.phi + row.psi
+        read = (h0 if apart else h, h)
         h = collect(
             (
                 (c, _hop(net, k, params, c.batch, signals(c, *read)))
@@ -329,18 +337,6 @@ def predict_together(
         if hidden is not None:
             hidden = np.concatenate(processes.gather_rows(hidden))
     return logits, hidden
-
-
-def rows_of(
-    chunk: Chunk,
-    array: np.ndarray,
-    place: Callable[[np.ndarray], np.ndarray] = lambda nodes: nodes,
-) -> np.ndarray:
-    """Rows of an array for the nodes of a chunk, padded with zeros.
-
-    `place` says which rows these are, where they are not those of the nodes' ids.
-    """
-    return fill_rows(array, place(chunk.nodes), chunk.size)
 
 
 def collect(parts: Iterator[tuple[Chunk, jax.Array]], count: int) -> np.ndarray:

@@ -104,14 +104,28 @@ def last_summary(
     if summary is None:
         return None
     for iteration, params in enumerate(weights, start=1):
-        logits, hidden = predict_logits(
-            net, params, whole, summary, config.summary == "hidden"
-        )
-        predicted = probabilities(logits, multilabel)
-        summary = next_summary(
-            whole.graph, config, iteration, summary, predicted, hidden
-        )
+        how = whole, config, multilabel
+        _, summary = _replayed(net, params, *how, iteration, summary)
     return summary
+
+
+def _replayed(
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    config: Config,
+    multilabel: bool,
+    iteration: int,
+    summary: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """What an iteration predicts, and the summary after it, if the row reads one."""
+    with_hidden = config.summary == "hidden"
+    logits, hidden = predict_logits(net, params, whole, summary, with_hidden)
+    predicted = probabilities(logits, multilabel)
+    if summary is None:
+        return predicted, None
+    new = next_summary(whole.graph, config, iteration, summary, predicted, hidden)
+    return predicted, new
 
 
 def last_iteration(
@@ -122,16 +136,10 @@ def last_iteration(
     multilabel: bool,
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """The summary that the last of these iterations reads, and what it gives out."""
-    graph = whole.graph
-    summary = new = last_summary(net, weights[:-1], whole, config, multilabel)
-    logits, hidden = predict_logits(
-        net, weights[-1], whole, summary, config.summary == "hidden"
-    )
-    predicted = probabilities(logits, multilabel)
-    if summary is not None:
-        t = len(weights)
-        new = next_summary(graph, config, t, summary, predicted, hidden)
-    return summary, output(graph, config, predicted, new)
+    how = whole, config, multilabel
+    summary = last_summary(net, weights[:-1], *how)
+    predicted, new = _replayed(net, weights[-1], *how, len(weights), summary)
+    return summary, output(whole.graph, config, predicted, new)
 
 
 def replay(

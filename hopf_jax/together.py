@@ -115,7 +115,7 @@ def fit_folds(
     )
     feeds = _feeds(graphs, row, config, seed)
     whole = WholeGraph(first, config.chunk_edges)
-    hop = FirstHop(first, row, whole) if known_ahead(first, row, config) else None
+    hop = FirstHop(row, whole) if known_ahead(first, row, config) else None
     fixed = Inputs(
         whole.all_features() if feeds[0].features == "resident" else None,
         None,

@@ -25,7 +25,7 @@ AHEAD = {
 
 def first_neighbours(graph, row, config, summary):
     whole = WholeGraph(graph, config.chunk_edges)
-    return FirstHop(graph, row, whole).neighbours(summary)
+    return FirstHop(row, whole).neighbours(summary)
 
 
 def test_which_rows_know_their_first_hop():
