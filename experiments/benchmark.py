@@ -28,6 +28,7 @@ from experiments import (
     benchmark_jax,
     benchmark_report,
     benchmark_sums,
+    case_by_case,
     drawing,
     folders,
     paper,
@@ -173,11 +174,6 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
     return named(options.cases)
 
 
-def _start(module: str, python: str, options: argparse.Namespace) -> Worker:
-    command = [python, "-m", module, "--threads", str(options.threads)]
-    return Worker(command, folders.ROOT, options.timeout)
-
-
 def _measure(
     case: Case, peer: str | None, options: argparse.Namespace, folder: str
 ) -> dict[str, Any]:
@@ -215,7 +211,8 @@ def _measure(
             # Ours first: it leaves its weights for the others.
             own = side in ("ours", "ours_plain")
             module = "experiments.benchmark_jax" if own else "experiments.peer_pyg"
-            workers[side] = _start(module, python, options)
+            process = module, python, options.threads, options.timeout
+            workers[side] = case_by_case.start(*process)
             sides[side] = {"outcome": "measured", "turns": []}
             asked: dict[str, Any] = {"folder": folder, "case": told}
             if side == "ours_plain":
@@ -226,7 +223,7 @@ def _measure(
                     continue
                 # Anew: what compiled, or was tried, does not count as memory.
                 workers.pop(side).end()
-                workers[side] = _start(module, python, options)
+                workers[side] = case_by_case.start(*process)
                 chosen = sides[side].pop("chosen", {})
             if not own:
                 asked |= {"cached": side == "pyg_cached", "way": chosen["way"]}

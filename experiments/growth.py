@@ -64,15 +64,16 @@ def report(
     data: dict[str, Any] = {"curves": curves}
     for curve, asked in plan(quick).items():
         curves[curve] = []
-        limits = 2 * LARGEST_GB, timeout
+        cap, processes, fits = 2 * LARGEST_GB, 1, None
         if curve == "iterations":
-            timed = asked[-1] | {"whole": 2 if quick else _TURNS, "fewer": True}
-            # As many fits as turns in it: as much more time.
-            fits = points.in_a_process(timed, limits[0], timeout * timed["whole"])
+            processes, turns = _PROCESSES, 2 if quick else _TURNS
+            timed = asked[-1] | {"whole": turns, "fewer": True}
+            fits = points.in_a_process(timed, cap, turns * timeout)
         for point in asked:
-            count = _PROCESSES if curve == "iterations" else 1
-            rounds = [points.in_a_process(point, *limits) for _ in range(count)]
-            found = point | merged(rounds, fits if curve == "iterations" else None)
+            rounds = [
+                points.in_a_process(point, cap, timeout) for _ in range(processes)
+            ]
+            found = point | merged(rounds, fits)
             curves[curve].append(found)
             print(f"{curve:<10} {found[_AXES[curve]]:>8}  {_said(found)}", flush=True)
             # After every point: the last take long, and may be interrupted.

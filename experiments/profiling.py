@@ -13,13 +13,11 @@ import json
 import pathlib
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments import arguments, benchmark_jax, folders, limits
-from experiments.benchmark_cases import CASES, Case, named
-from experiments.turns import Worker
+from experiments import arguments, case_by_case, limits
+from experiments.benchmark_cases import CASES, Case
 
 _MODULE = "experiments.profiling"
 _SPARSE = "sparse products"
@@ -36,41 +34,33 @@ _KINDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument("--cases", type=named, help='such as "synthetic K=3"')
+    parser = case_by_case.parser(__doc__, _MODULE)
     parser.add_argument("--epochs", type=arguments.positive, default=5)
-    parser.add_argument("--threads", type=arguments.positive, default=2)
     options = parser.parse_args(argv)
-    found: dict[str, Any] = {}
-    for case in options.cases or CASES:
-        found[case.name] = entry = measure(case, options.epochs, options.threads)
-        parts = ", ".join(f"{k} {v:.0%}" for k, v in entry["shares"].items())
-        print(
-            f"{case.name:<16} {entry['seconds']:.4f} s: {parts}; counted work at the "
-            f"machine's speed {entry['limit']:.0%}",
-            flush=True,
-        )
-        data = {"cases": found} | folders.provenance([_MODULE, *argv])
-        folders.write_json(options.workdir / "profile.json", data)
-    print(f"Written: {options.workdir}/profile.json")
-    return 0
+    return case_by_case.report(
+        options.cases or CASES,
+        lambda case: measure(case, options.epochs, options.threads),
+        _said,
+        options.workdir / "profile.json",
+        [_MODULE, *argv],
+    )
+
+
+def _said(entry: dict[str, Any]) -> str:
+    parts = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["shares"].items())
+    limit = f"counted work at the machine's speed {entry['limit']:.0%}"
+    return f"{entry['seconds']:.4f} s: {parts}; {limit}"
 
 
 def measure(case: Case, epochs: int, threads: int) -> dict[str, Any]:
     """Seconds of an epoch, and shares of it by kind of operation."""
-    graph = case.load()
-    command = [sys.executable, "-m", "experiments.benchmark_jax"]
-    with tempfile.TemporaryDirectory() as folder:
-        benchmark_jax.store(graph, pathlib.Path(folder))
-        told = case.told(graph.multilabel) | {"resample": False}
-        worker = Worker([*command, "--threads", str(threads)], folders.ROOT, 900.0)
-        try:
-            work = worker.ask("prepare", folder=folder, case=told)["work"]
-            worker.ask("epochs", count=1)
-            machine = worker.ask("limits")
-            seconds = worker.ask("trace", folder=folder, count=epochs)["seconds"]
-        finally:
-            worker.end()
+    with case_by_case.started(case, 1, threads) as ours:
+        (worker,), folder = ours.workers, ours.folder
+        told = ours.told | {"resample": False}
+        work = worker.ask("prepare", folder=folder, case=told)["work"]
+        worker.ask("epochs", count=1)
+        machine = worker.ask("limits")
+        seconds = worker.ask("trace", folder=folder, count=epochs)["seconds"]
         (trace,) = pathlib.Path(folder).rglob("*.trace.json.gz")
         spent = by_kind(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
     total = sum(seconds)
