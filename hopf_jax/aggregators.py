@@ -5,7 +5,6 @@ padding edges have receiver R or more, and `globals` holds the CSR rows of the h
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import jraph
 
-from hopf_jax.sparse import Rows, matmul, spmm
+from hopf_jax.recurrent import last_outputs, num_steps
+from hopf_jax.sparse import matmul, spmm
 
 Weights = dict[str, jax.Array]
 Shapes = dict[str, tuple[int, int]]
@@ -95,67 +95,24 @@ def _max(graph, x, num_receivers, weights, draws):
 
 
 def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
-    """Last state of an LSTM over a node's neighbours, in random order.
+    """Last output of an LSTM over a node's neighbours, in random order.
 
-    Nodes are sorted by falling degree. The first steps run on all of them, the rest on
-    the first E / 9 only, the most that can have more than 8 neighbours: `lstm_slots`
-    says how many inputs are held at once. Beyond `max_neighbors` the rest of a node's
-    random order is left out; while training it is a new order every time.
+    Beyond `max_neighbors` the rest of the order is left out; while training it is a
+    new order every time.
     """
-    rows: Rows = graph.globals
-    num_edges = graph.senders.shape[0]
-    senders = graph.senders
+    del num_receivers
+    entries = jnp.arange(graph.senders.shape[0])
     if draws is not None:
-        senders = jax.lax.sort((graph.receivers, draws, senders), num_keys=2)[2]
-    hidden = weights["recurrent"].shape[0]
+        entries = jax.lax.sort((graph.receivers, draws, entries), num_keys=2)[2]
     inputs = matmul(x, weights["input"])  # [S, 4H]
-    length = jnp.minimum(jnp.diff(rows.indptr), max_neighbors)  # [R]
-    order = jnp.argsort(-length)  # Most neighbours first.
-    start, length = rows.indptr[:-1][order], length[order]
-
-    def step(state, slot):
-        memory, output = state
-        gates, alive = slot
-        gates += output @ weights["recurrent"]
-        into, forget, out, new = jnp.split(gates, 4, axis=1)
-        # The forget gate starts open: the usual constant, and no bias to learn.
-        kept = jax.nn.sigmoid(forget + 1) * memory
-        new_memory = kept + jax.nn.sigmoid(into) * jnp.tanh(new)
-        new_output = jax.nn.sigmoid(out) * jnp.tanh(new_memory)
-        return (
-            jnp.where(alive, new_memory, memory),
-            jnp.where(alive, new_output, output),
-        ), None
-
-    state: tuple = (jnp.zeros((num_receivers, hidden), inputs.dtype),) * 2
-    for begin, end, active in _phases(num_receivers, num_edges, max_neighbors):
-        times = jnp.arange(begin, end)[:, None]
-        at = jnp.take(senders, start[None, :active] + times, mode="clip")  # [T, active]
-        # Gathered for all steps at once, so that its gradient is one sum, not T.
-        slots = jnp.take(inputs, at, axis=0, mode="clip")  # [T, active, 4H]
-        alive = (times < length[None, :active])[:, :, None]
-        head = tuple(s[:active] for s in state)
-        head, _ = jax.lax.scan(step, head, (slots, alive))
-        state = tuple(s.at[:active].set(h) for s, h in zip(state, head, strict=True))
-    return jnp.zeros_like(state[1]).at[order].set(state[1])
-
-
-def _phases(
-    num_receivers: int, num_edges: int, max_neighbors: int
-) -> list[tuple[int, int, int]]:
-    """(first step, last step, nodes that may still have neighbours) of an LSTM."""
-    longest = min(max_neighbors, num_edges)
-    bounds = sorted({0, min(8, longest), longest})
-    return [
-        (begin, end, min(num_receivers, num_edges // (begin + 1)))
-        for begin, end in itertools.pairwise(bounds)
-    ]
+    recurrent = weights["recurrent"]
+    return last_outputs(max_neighbors, graph.globals, entries, inputs, recurrent)
 
 
 def lstm_slots(num_receivers: int, num_edges: int, max_neighbors: int = 32) -> int:
     """Inputs [4H] that one pass of the LSTM holds: its memory bound, in rows."""
-    phases = _phases(num_receivers, num_edges, max_neighbors)
-    return sum((end - begin) * active for begin, end, active in phases)
+    steps, size = num_steps(num_receivers, num_edges, max_neighbors)
+    return steps * size
 
 
 def lstm(max_neighbors: int = 32) -> Aggregate:

@@ -102,6 +102,6 @@ def test_inputs_of_the_lstm_stay_within_their_bound():
     for receivers, edges in ((1, 1), (10, 0), (1000, 5000), (1, 10**6), (10**6, 10**6)):
         slots = lstm_slots(receivers, edges)
         assert slots >= min(receivers, edges)
-        assert slots <= 8 * receivers + 24 * edges / 9
+        assert slots <= min(edges + 2 * (receivers + 15), 32 * (receivers + 15))
     # A hub costs its own steps, not those of everyone.
-    assert lstm_slots(10_000, 20_000) < 10_000 * 32 / 2
+    assert lstm_slots(10_000, 20_000) < 10_000 * 32 / 7
