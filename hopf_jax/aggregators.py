@@ -100,12 +100,13 @@ def _lstm(graph, x, num_receivers, weights, draws, *, max_neighbors):
     Beyond `max_neighbors` the rest of the order is left out; while training it is a
     new order every time.
     """
-    del num_receivers
     entries = jnp.arange(graph.senders.shape[0])
     if draws is not None:
         entries = jax.lax.sort((graph.receivers, draws, entries), num_keys=2)[2]
     inputs = matmul(x, weights["input"])  # [S, 4H]
     recurrent = weights["recurrent"]
+    if not entries.size:
+        return jnp.zeros((num_receivers, recurrent.shape[0]), inputs.dtype)
     return last_outputs(max_neighbors, graph.globals, entries, inputs, recurrent)
 
 

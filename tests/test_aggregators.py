@@ -4,6 +4,8 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
+import jraph
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from hopf_jax.aggregators import (
     symmetric,
     total,
 )
+from hopf_jax.sparse import Rows, Transpose
 from tests import graphs, oracle
 
 ROW = MODELS["gs-mean"]  # Reads one hop of anything.
@@ -88,6 +91,29 @@ def test_a_random_order_of_equal_neighbours_changes_nothing():
         hop(graph, x, lstm(16), weights, key) for key in (None, jax.random.key(0))
     )
     np.testing.assert_allclose(still, drawn, rtol=1e-6)
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=lambda a: a.name)
+def test_without_edges_there_is_nothing_to_read(aggregate):
+    indptr, none = jnp.zeros(4, jnp.int32), jnp.zeros(0, jnp.int32)
+    rows = Rows(indptr, none, Transpose(indptr, none, none))
+    graph = jraph.GraphsTuple(
+        nodes={"degree": jnp.zeros(3)},
+        edges={"weight": jnp.zeros(0)},
+        senders=none,
+        receivers=none,
+        globals=rows,
+        n_node=jnp.array([3]),
+        n_edge=jnp.array([0]),
+    )
+    weights = weights_of(aggregate, 2)
+
+    def total_of(x):
+        return aggregate.apply(graph, x, 3, weights, None).sum()
+
+    value, slope = jax.value_and_grad(total_of)(jnp.ones((3, 2)))
+    assert value == 0
+    np.testing.assert_array_equal(slope, 0)
 
 
 def test_names_are_kept_for_saving():
