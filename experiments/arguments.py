@@ -46,8 +46,16 @@ def add_run_options(
     models: Sequence[str] = tables.MODELS,
     *,
     several_folds: bool = True,
+    max_epochs: int | None = None,
 ) -> None:
-    """Options of experiments that learn models, on folds or on one split."""
+    """Options of experiments that learn models, on folds or on one split.
+
+    Args:
+      made: the parser.
+      models: which to learn, unless others are given.
+      several_folds: whether there are folds to choose from.
+      max_epochs: where an iteration ends unless told otherwise; None for the paper's.
+    """
     made.add_argument(
         "--models",
         type=model_names,
@@ -63,7 +71,7 @@ def add_run_options(
     made.add_argument(
         "--workers", type=positive, help="processes (default: 2 on a CPU, else 1)"
     )
-    add_max_epochs(made)
+    add_max_epochs(made, max_epochs)
 
 
 def add_folds(made: argparse.ArgumentParser) -> None:
@@ -76,12 +84,16 @@ def add_folds(made: argparse.ArgumentParser) -> None:
     )
 
 
-def add_max_epochs(made: argparse.ArgumentParser) -> None:
+def add_max_epochs(made: argparse.ArgumentParser, default: int | None = None) -> None:
     """--max-epochs, for `shortened`."""
+    told = ": for a quick look, not for a figure"
+    if default is not None:
+        told = f" (default: {default}; the paper's: {Config.max_epochs})"
     made.add_argument(
         "--max-epochs",
         type=positive,
-        help="stop every iteration here: for a quick look, not for a figure",
+        default=default,
+        help=f"stop every iteration here{told}",
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from hopf_jax.recurrent import last_outputs, num_steps
 from hopf_jax.sparse import Rows, Transpose
+from tests import graphs
 
 NUM_SENDERS, HIDDEN = 9, 3
 # More rows than blocks, degrees from none to beyond the longest, not sorted.
@@ -59,9 +60,6 @@ def node_by_node(rows, entries, inputs, recurrent):
     return jnp.stack(out)
 
 
-packed = functools.partial(last_outputs, LONGEST)
-
-
 def slopes(function, rows, entries, inputs, recurrent):
     """Gradients of a weighted sum of the outputs, by inputs and by weights."""
 
@@ -72,13 +70,21 @@ def slopes(function, rows, entries, inputs, recurrent):
     return jax.grad(weighted, argnums=(0, 1))(inputs, recurrent)
 
 
+def packed(*case):
+    return last_outputs(LONGEST, *case)
+
+
+packed_values = graphs.quick_jit(packed)
+packed_slopes = graphs.quick_jit(functools.partial(slopes, packed))
+
+
 def test_outputs_and_gradients_are_those_of_an_lstm_node_by_node():
     case = problem()
-    got = packed(*case)
+    got = packed_values(*case)
     np.testing.assert_allclose(got, node_by_node(*case), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(got[DEGREES == 0], 0)
     for want, got in zip(
-        slopes(node_by_node, *case), slopes(packed, *case), strict=True
+        slopes(node_by_node, *case), packed_slopes(*case), strict=True
     ):
         assert np.abs(want).max() > 0.1
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -88,9 +94,9 @@ def test_outputs_and_gradients_are_those_of_an_lstm_node_by_node():
 def test_few_rows_no_edges_and_a_hub_among_lonely_nodes(degrees):
     rows, entries, *weights = problem(np.array(degrees))
     want = node_by_node(rows, entries, *weights)
-    got = packed(rows, entries, *weights)
+    got = packed_values(rows, entries, *weights)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    to_inputs, _ = slopes(packed, rows, entries, *weights)
+    to_inputs, _ = packed_slopes(rows, entries, *weights)
     read = entries[: min(sum(degrees), LONGEST)]  # All are of one row.
     met = np.isin(np.arange(NUM_SENDERS), rows.indices[read])
     np.testing.assert_array_equal(np.any(to_inputs, axis=1), met)
@@ -108,15 +114,16 @@ def test_steps_stay_within_what_is_kept():
 def test_under_vmap_each_has_its_own_steps():
     cases = [problem(seed=0), problem(DEGREES[::-1].copy(), seed=1)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *cases)
-    got, _ = jax.vmap(functools.partial(slopes, packed))(*stacked)
+    together = jax.vmap(functools.partial(slopes, packed))
+    got, _ = graphs.quick_jit(together)(*stacked)
     for i, case in enumerate(cases):
-        want, _ = slopes(packed, *case)
+        want, _ = packed_slopes(*case)
         np.testing.assert_allclose(got[i], want, rtol=1e-5, atol=1e-6)
 
 
 def test_rows_for_inference_have_no_gradient():
     rows, *case = problem()
     rows = rows._replace(transpose=None)
-    assert packed(rows, *case).shape == (len(DEGREES), HIDDEN)
+    assert packed_values(rows, *case).shape == (len(DEGREES), HIDDEN)
     with pytest.raises(ValueError, match="for inference only"):
-        slopes(packed, rows, *case)
+        packed_slopes(rows, *case)

@@ -57,11 +57,32 @@ def tiny(monkeypatch):
 def test_inductive_says_whose_labels(pretended, tmp_path, capsys):
     arguments = ["--dataset", "human-go2022", "--models", "nip-mean", "--hops", "1"]
     assert inductive.main([*arguments, *QUICK, str(tmp_path)]) == 0
-    assert "not the paper's" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not the paper's" in said
+    assert "stops at epoch 1," in said
     found = folders.read_json(tmp_path / "inductive" / "inductive.json")
     assert found["labels_are_the_papers"] is False
     assert found["models"]["nip-mean"]["paper"] is None
-    assert "not the paper's" in (tmp_path / "inductive" / "report.md").read_text()
+    report = (tmp_path / "inductive" / "report.md").read_text()
+    assert "not the paper's" in report
+    assert "stops at epoch 1," in report
+
+
+def test_inductive_ends_in_hours_unless_it_is_to_go_on(monkeypatch, tmp_path, capsys):
+    asked = []
+    monkeypatch.setattr(
+        running, "run_cells", lambda wanted, *_, **__: asked.extend(wanted)
+    )
+    arguments = ["--dataset", "human-go2022", "--workdir", str(tmp_path)]
+    assert inductive.main(arguments) == 0
+    assert {cell.model for cell in asked} == set(paper.INDUCTIVE)
+    assert {cell.config.max_epochs for cell in asked} == {30}
+    # The longest does not come last, when the other core has nothing left to do.
+    assert {cell.model for cell in asked[:3]} == {"gs-lstm", "i-nip-mean", "gs-max"}
+    asked.clear()
+    assert inductive.main([*arguments, "--max-epochs", "2000"]) == 0
+    assert {cell.config.max_epochs for cell in asked} == {2000}
+    assert "by the validation tissues alone" in capsys.readouterr().out
 
 
 def test_inductive_compares_where_it_can(pretended, tmp_path):
