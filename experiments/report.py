@@ -165,22 +165,19 @@ def write_aggregate(folder: pathlib.Path, summary: Mapping[str, Any]) -> None:
         body += _aggregate_table(summary)
         body += _tests(ours, theirs)
         body += _findings(summary["findings"])
-        pictures["critical_difference.png"] = (
-            drawing.critical_differences(
-                ours["rank"],
-                ours["critical_difference"],
-                f"Average ranks, ours, on {len(ours['datasets'])} datasets",
-            ),
-            "critical-difference diagram, ours",
-        )
-        if theirs is not None:
-            pictures["critical_difference_paper.png"] = (
+        for name, found, whose in (
+            ("critical_difference", ours, "ours"),
+            ("critical_difference_paper", theirs, "the paper's"),
+        ):
+            if found is None or "critical_difference" not in found:
+                continue  # A single model has nothing to differ from.
+            pictures[f"{name}.png"] = (
                 drawing.critical_differences(
-                    theirs["rank"],
-                    theirs["critical_difference"],
-                    "Average ranks, the paper's figures, on the same datasets",
+                    found["rank"],
+                    found["critical_difference"],
+                    f"Average ranks, {whose}, on {len(found['datasets'])} datasets",
                 ),
-                "critical-difference diagram, the paper's",
+                f"critical-difference diagram, {whose}",
             )
     _write_both(folder, "HOPF reproduced: all datasets", body, pictures, summary)
 

@@ -333,6 +333,10 @@ def test_several_datasets_are_aggregated(pretended, tmp_path, capsys):
     assert any(f["paper_all"]["holds"] for f in found["findings"])
     assert (tmp_path / "all" / "report.html").read_text().count("<img") == 2
     assert "shortfall" in capsys.readouterr().out
+    # One model stands beside the paper's, but differs from none.
+    status, _ = run(tmp_path, models="gcn", dataset="cora,citeseer", folds="1")
+    assert status == 0
+    assert "<img" not in (tmp_path / "all" / "report.html").read_text()
 
 
 @pytest.mark.slow
