@@ -3,8 +3,8 @@
 Learns on 20 tissues of the human dataset, stops and chooses on 2, and replays the
 iterations on 2 new ones: their graph, features and labels play no part before. Where
 the original labels (human) are not on hand, human-go2022 is used; its labels are not
-the paper's, and the output says so. Iterations stop at 30 epochs, as gs-lstm reads a
-tissue in two seconds on a core; --max-epochs 2000 is the paper's. Writes inductive.png,
+the paper's, and the output says so. Iterations stop at epoch 30, as a batch of gs-lstm
+takes two seconds on a core; --max-epochs 2000 is the paper's. Writes inductive.png,
 inductive.json and report.md to WORKDIR/inductive; cells are kept there too.
 """
 
