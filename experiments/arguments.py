@@ -13,6 +13,8 @@ from hopf_jax.models import MODELS
 
 T = TypeVar("T")
 
+FETCH = "fetch some with `make data DATASET=cora,citeseer,pubmed`"
+
 
 def parser(
     doc: str | None, module: str, *, results: bool = True
@@ -147,7 +149,7 @@ def dataset_names(text: str) -> tuple[str, ...]:
         here = on_hand()
         if not here:
             raise argparse.ArgumentTypeError(
-                "none of the paper's datasets is on hand; fetch some with `make data`"
+                f"none of the paper's datasets is on hand; {FETCH}"
             )
         return here
     names = tuple(dict.fromkeys(_split(text, "dataset")))

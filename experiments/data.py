@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(["", *notes]) if notes else "")
     if absent:
         print(f"Not on hand: {', '.join(absent)}. Name one to fetch it, or to be told")
-        print("where its files can be had: python -m experiments.data reddit")
+        print("where its files can be had: make data DATASET=reddit")
     return int(failed)
 
 

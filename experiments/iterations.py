@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{', '.join(once)} read no label summaries: they do not iterate")
     names = options.dataset or arguments.on_hand()
     if not names:
-        parser.error("no dataset of the paper is on hand; fetch some with `make data`")
+        parser.error(f"no dataset of the paper is on hand; {arguments.FETCH}")
     found: dict[str, Any] = {}
     for name in names:
         found[name] = _dataset(name, options)

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if paper.DATASETS[name].network == "citation"
     ]
     if not names:
-        parser.error("no citation dataset is on hand; fetch some with `make data`")
+        parser.error(f"no citation dataset is on hand; {arguments.FETCH}")
     found = {}
     for name in names:
         for model in options.models:

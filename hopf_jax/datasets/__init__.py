@@ -1,11 +1,12 @@
 """Datasets: the paper's by name, its splits, and graphs made for tests and timing."""
 
-from hopf_jax.datasets.fetch import find, search_path
+from hopf_jax.datasets.fetch import search_path
 from hopf_jax.datasets.files import DatasetError
 from hopf_jax.datasets.loading import (
     check_counts,
     count,
     count_edges,
+    find,
     load_contents,
     load_dataset,
     normalize_rows,

@@ -56,15 +56,6 @@ def complete_layout(dataset: Dataset, folder: Path) -> Layout | None:
     return None
 
 
-def find(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
-    """The folder on this machine that holds all files of a dataset, if one does."""
-    for root in [*search_path(data_dir), cache_folder()]:
-        folder = root / dataset.name
-        if complete_layout(dataset, folder) is not None:
-            return folder
-    return None
-
-
 def fetch(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
     """The dataset's folder in the cache, its missing or damaged files fetched.
 

@@ -91,6 +91,19 @@ def load_dataset(
     return graph.with_split(**masks)
 
 
+def find(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
+    """The folder on this machine that a dataset is read from; None if it has none.
+
+    It has all files, or, being the cache, the compact form of files seen before.
+    """
+    cache = fetch.cache_folder()
+    for root in [*fetch.search_path(data_dir), cache]:
+        if fetch.complete_layout(dataset, root / dataset.name) is not None:
+            return root / dataset.name
+    kept = _kept(dataset)
+    return cache / dataset.name if kept is not None and kept.is_file() else None
+
+
 def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Contents:
     """What a dataset's files hold, from its compact form; made or fetched if need be.
 
@@ -106,13 +119,11 @@ def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Conte
         if layout is not None:
             break
     else:
-        folder, layout = cache, dataset.layouts[0]
-        if dataset.sources:
-            name = compact.stem(dataset, layout, folder)
-            found = compact.load(folder / ".compact", name)
-            if found is not None:
-                return found
-        folder = fetch.fetch(dataset, data_dir)
+        kept = _kept(dataset)
+        found = compact.load(kept.parent, kept.stem) if kept is not None else None
+        if found is not None:
+            return found
+        folder, layout = fetch.fetch(dataset, data_dir), dataset.layouts[0]
     places = [cache / ".compact"]
     # A folder without any write bit is meant to stay as it is, even for root.
     if folder.stat().st_mode & 0o222:
@@ -182,6 +193,16 @@ def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
         data = features.data * np.repeat(scale, np.diff(features.indptr))
         return sp.csr_array((data, features.indices, features.indptr), features.shape)
     return np.asarray(features) * scale[:, None]
+
+
+def _kept(dataset: Dataset) -> Path | None:
+    """Where the cache has the compact form, if it can be told without the files."""
+    layout = dataset.layouts[0]
+    if not dataset.checksums.keys() >= set(layout.files):
+        return None
+    folder = fetch.cache_folder() / dataset.name
+    name = compact.stem(dataset, layout, folder)
+    return folder / ".compact" / f"{name}.npz"
 
 
 def _make(name: str, fold: int, percent: float, seed: int, normalize: bool) -> Graph:

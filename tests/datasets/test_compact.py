@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax.datasets import compact, load_contents
+from hopf_jax.datasets import DatasetError, checksums, compact, find, load_contents
 from hopf_jax.datasets.compact import Contents
+from hopf_jax.datasets.registry import Layout
 
 
 def contents_of(features, weights=None):
@@ -79,6 +80,26 @@ def test_a_read_only_folder_sends_it_to_the_cache(toy, original, tmp_path):
     original.parent.chmod(0o755)
     assert not (original.parent / ".compact").exists()
     assert list((tmp_path / "cache" / "toy" / ".compact").glob("*.npz"))
+
+
+def test_what_the_cache_keeps_is_on_hand_without_its_files(
+    toy, original, tmp_path, monkeypatch
+):
+    original.parent.chmod(0o555)
+    first = load_contents(toy, tmp_path / "originals")
+    original.parent.chmod(0o755)
+    assert find(toy) == tmp_path / "cache" / "toy"
+    np.testing.assert_array_equal(load_contents(toy).labels, first.labels)
+    unknown = dataclasses.replace(toy, layouts=(Layout("npz", ("other.npz",)),))
+    assert find(unknown) is None, "a file without a checksum"
+    with monkeypatch.context() as patch:
+        patch.setitem(checksums.CHECKSUMS, "toy", {"toy.npz": "0" * 64})
+        assert find(toy) is None, "the compact form of another version"
+    (path,) = (tmp_path / "cache" / "toy" / ".compact").glob("*.npz")
+    path.unlink()
+    assert find(toy) is None
+    with pytest.raises(DatasetError):
+        load_contents(toy)
 
 
 @pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EROFS])
