@@ -197,21 +197,16 @@ class Own:
         self.epoch += 1
         key = self.key, np.uint32(self.epoch)
         carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
-        for part in self._parts(self.epoch):
+        for part in self.feed.parts(self.epoch):
             carry = train_groups(
                 self.net, self.objective, carry, part, self.inputs, key, self.rate
             )
         self.state = jax.block_until_ready(carry)[0]
 
-    def _parts(self, epoch: int) -> Any:
-        if self.feed.resident:
-            return (self.feed.groups(epoch),)
-        return ((group,) for group in self.feed.stream(epoch))
-
     def _mean_loss(self) -> float:
         """Of all roots, first weights, no dropout: equal on both sides."""
         totals: Any = zero_totals(len(self.inputs.label_weights))
-        for part in self._parts(0):
+        for part in self.feed.parts(0):
             totals = evaluate_groups(
                 self.net, self.objective, totals, part, self.inputs, self.state.params
             )

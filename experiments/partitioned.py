@@ -21,7 +21,7 @@ import hopf_jax
 from experiments import arguments, folders, halos
 from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.feeding import FeedSettings, deal
-from hopf_jax.fitting import _sizes, _start
+from hopf_jax.fitting import sizes_of, start_iteration
 from hopf_jax.inference import WholeGraph, predict_logits, rings
 from hopf_jax.lanes import LaneFeed
 from hopf_jax.models import find_row
@@ -92,7 +92,7 @@ def simulate(
         Host(graph, np.flatnonzero(parts == p), row.reach(config.num_hops))
         for p in range(config.batches_per_step)
     ]
-    net = make_net(row, config, _sizes(graph, row, config))
+    net = make_net(row, config, sizes_of(graph, row, config))
     objective = Objective(graph.multilabel, config.l2, config.clip)
     spread = spread_over(None, config.batches_per_step)
     assert spread is not None
@@ -107,7 +107,7 @@ def simulate(
     params: Params | None = None
     worst = 0.0
     for t in range(1, config.num_iterations + 1):
-        key, params = _start(net, seed, t, params, config.warm_start)
+        key, params = start_iteration(net, seed, t, params, config.warm_start)
         inputs = Inputs(None, summary, omega)
         params = learn(net, objective, params, feeds, inputs, config, key)
         logits = np.zeros((graph.num_nodes, graph.num_labels), np.float32)

@@ -116,6 +116,14 @@ class Feed:
             for g, (batches, members) in enumerate(self._kept)
         )
 
+    def parts(self, epoch: int) -> Iterator[tuple[Group, ...]]:
+        """The batches of an epoch by program call: all where resident, else each."""
+        if self.resident:
+            yield self.groups(epoch)
+        else:
+            for group in self.stream(epoch):
+                yield (group,)
+
     def stream(self, epoch: int) -> Iterator[Group]:
         """The same batches in the same order, one at a time, prepared ahead."""
         plan = [

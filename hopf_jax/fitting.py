@@ -88,10 +88,10 @@ def fit(
     (6, 2)
     """
     row, config = find_row(model), Config() if config is None else config
-    _check(graph, config, seed)
+    check_inputs(graph, config, seed)
     run = (graph, row, config, seed)  # What its numbers depend on.
     given, graph = graph, readable(graph, row, config, seed)
-    net = make_net(row, config, _sizes(graph, row, config))
+    net = make_net(row, config, sizes_of(graph, row, config))
     objective = Objective(
         graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
     )
@@ -117,13 +117,13 @@ def fit(
             t = len(standing.iterations) + 1
             before = [record for record in history if record["iteration"] == t]
             begun = time.perf_counter() - sum(record["seconds"] for record in before)
-            learn_key, params = _start(net, seed, t, params, config.warm_start)
+            learn_key, params = start_iteration(net, seed, t, params, config.warm_start)
 
             def on_epoch(
                 record: dict[str, Any], progress: Progress, last: Standing = standing
             ) -> None:
                 history.append({"iteration": len(last.iterations) + 1} | record)
-                _show(bar, history[-1])
+                show_epoch(bar, history[-1])
                 for callback in callbacks if is_main() else ():
                     callback(history[-1])
                 keep(last._replace(num_epochs=len(history), progress=progress))
@@ -222,7 +222,8 @@ def to_result(
     )
 
 
-def _check(graph: Graph, config: Config, seed: int) -> None:
+def check_inputs(graph: Graph, config: Config, seed: int) -> None:
+    """Says what `fit` cannot learn from."""
     if not isinstance(graph, Graph):
         raise ValueError(
             f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
@@ -244,7 +245,8 @@ def _check(graph: Graph, config: Config, seed: int) -> None:
         raise ValueError("The graph has no features: features has 0 columns.")
 
 
-def _sizes(graph: Graph, row: Row, config: Config) -> Sizes:
+def sizes_of(graph: Graph, row: Row, config: Config) -> Sizes:
+    """The widths of a row on a graph."""
     features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
     summary = 0
     if row.iterative:
@@ -324,7 +326,7 @@ def _draw(net, seed, iteration):
     return learn_key, net.init(init_key, method="declare")["params"]
 
 
-def _start(
+def start_iteration(
     net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
 ) -> tuple[jax.Array, Params]:
     """The key; fresh weights, or the last iteration's with a fresh output layer."""
@@ -343,7 +345,8 @@ def progress_bar(progress: Any, **settings: Any) -> tqdm:
     return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
 
 
-def _show(bar: tqdm, record: dict[str, Any]) -> None:
+def show_epoch(bar: tqdm, record: dict[str, Any]) -> None:
+    """One epoch further."""
     bar.update()
     if not bar.disable:
         bar.set_postfix(

@@ -24,13 +24,13 @@ from hopf_jax.config import Config
 from hopf_jax.feeding import Feed, FeedSettings, Group
 from hopf_jax.fitting import (
     Callback,
-    _check,
-    _show,
-    _sizes,
-    _start,
+    check_inputs,
     conclude,
     feed_settings,
     progress_bar,
+    show_epoch,
+    sizes_of,
+    start_iteration,
     to_result,
 )
 from hopf_jax.graph import Graph
@@ -101,7 +101,7 @@ def fit_folds(
     if not graphs:
         raise ValueError("graphs is empty; give the splits of a graph.")
     for graph in graphs:
-        _check(graph, config, seed)
+        check_inputs(graph, config, seed)
     if mapping not in ("auto", "vmap", "loop"):
         raise ValueError(f"mapping is {mapping!r}; it must be auto, vmap or loop.")
     if mapping == "auto":
@@ -109,7 +109,7 @@ def fit_folds(
     _check_joint(graphs, config)
     given, graphs = graphs, [readable(graph, row, config, seed) for graph in graphs]
     first, folds = graphs[0], range(len(graphs))
-    net = make_net(row, config, _sizes(first, row, config))
+    net = make_net(row, config, sizes_of(first, row, config))
     objective = Objective(
         first.multilabel, config.l2, config.clip, config.scoring == "cardinality"
     )
@@ -128,12 +128,12 @@ def fit_folds(
     with progress_bar(progress, desc="fit_folds", unit=" epochs") as bar:
         while live := [i for i in folds if not standings[i].finished]:
             t = len(standings[live[0]].iterations) + 1  # All of them are as far.
-            starts = [_start(net, seed, t, p, config.warm_start) for p in last]
+            starts = [start_iteration(net, seed, t, p, config.warm_start) for p in last]
             learn_key = starts[0][0]  # All folds have the seed, and so the draws.
 
             def on_epoch(fold: int, record: dict[str, float], t: int = t) -> None:
                 standings[fold].history.append({"iteration": t} | record)
-                _show(bar, standings[fold].history[-1])
+                show_epoch(bar, standings[fold].history[-1])
                 for callback in callbacks:
                     callback(standings[fold].history[-1] | {"fold": fold})
 

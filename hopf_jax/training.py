@@ -288,24 +288,16 @@ def run_epoch(
             net, objective, state, *groups, inputs, epoch_key, rate, zero, spread
         )
     carry = (state, zero)
-    for part in _parts(train, epoch):
+    for part in train.parts(epoch):
         carry = train_groups(
             net, objective, carry, part, inputs, epoch_key, rate, spread
         )
     state, totals = carry
     seen = zero
-    for part in _parts(validation, 0):
+    for part in validation.parts(0):
         params = state.params
         seen = evaluate_groups(net, objective, seen, part, inputs, params, spread)
     return state, totals, seen
-
-
-def _parts(feed: Feed, epoch: int):
-    if feed.resident:
-        yield feed.groups(epoch)
-    else:
-        for group in feed.stream(epoch):
-            yield (group,)
 
 
 def zero_totals(num_labels: int) -> Totals:

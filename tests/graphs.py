@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Graph
 from hopf_jax.batching import Layout, Neighborhoods, pad
-from hopf_jax.fitting import _sizes
+from hopf_jax.fitting import sizes_of
 from hopf_jax.result import make_net
 
 NUM_NODES, NUM_FEATURES, NUM_LABELS, NUM_HOPS = 18, 7, 3, 2
@@ -75,7 +75,7 @@ def net_of(model, *, num_hops=NUM_HOPS, bias=False, dropout=0.0, sparse=False):
     """The net of a row (by name, or the row itself) and random weights."""
     row = MODELS[model] if isinstance(model, str) else model
     config = Config(num_hops=num_hops, hidden_size=5, bias=bias, dropout=dropout)
-    net = make_net(row, config, _sizes(tiny(sparse=sparse), row, config))
+    net = make_net(row, config, sizes_of(tiny(sparse=sparse), row, config))
     params = net.init(jax.random.key(2), method="declare")["params"]
     if bias:  # They start from 0, where an error would not show.
         params = {

@@ -9,7 +9,7 @@ import pytest
 from hopf_jax import MODELS, Config, Row, fit
 from hopf_jax.aggregators import mean, symmetric
 from hopf_jax.ahead import FirstHop, known_ahead
-from hopf_jax.fitting import _feeds, _sizes
+from hopf_jax.fitting import _feeds, sizes_of
 from hopf_jax.inference import WholeGraph
 from hopf_jax.result import make_net
 from hopf_jax.training import Inputs, node_inputs
@@ -56,7 +56,7 @@ def test_what_stands_in_the_way(change):
 def test_the_same_logits_from_smaller_batches(model):
     row = AHEAD[model]
     graph = graphs.tiny("all")
-    net = make_net(row, CONFIG, _sizes(graph, row, CONFIG))
+    net = make_net(row, CONFIG, sizes_of(graph, row, CONFIG))
     params = net.init(jax.random.key(3), method="declare")["params"]
     summary = graphs.summary_for(row, graph)
     found = {}

@@ -13,7 +13,7 @@ from hopf_jax import MODELS, Config, fit
 from hopf_jax.ahead import known_ahead
 from hopf_jax.datasets import load_dataset, make_planted, make_random
 from hopf_jax.feeding import Feed, FeedSettings
-from hopf_jax.fitting import _feeds, _sizes
+from hopf_jax.fitting import _feeds, sizes_of
 from hopf_jax.result import make_net
 from hopf_jax.training import (
     Inputs,
@@ -114,7 +114,7 @@ def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
     config = Config(
         num_hops=2, hidden_size=32, batch_size=64, dropout=0.0, precompute=ahead
     )
-    net = make_net(row, config, _sizes(graph, row, config))
+    net = make_net(row, config, sizes_of(graph, row, config))
     feed = _feeds(graph, row, config, 0)[0]
     params = net.init(jax.random.key(0), method="declare")["params"]
     objective = Objective(False, 0.0, 5.0)
@@ -140,7 +140,7 @@ def test_sparse_features_are_gone_through_once_each_way():
     graph = dataclasses.replace(graph, features=sp.csr_array(graph.features))
     config = Config(num_hops=2, hidden_size=4, batch_size=32)
     row = MODELS["nip-mean"]
-    net = make_net(row, config, _sizes(graph, row, config))
+    net = make_net(row, config, sizes_of(graph, row, config))
     feed, _ = _feeds(graph, row, config, seed=0)
     objective = Objective(False, config.l2, config.clip)
     params = net.init(jax.random.key(0), method="declare")["params"]
