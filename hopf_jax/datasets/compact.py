@@ -140,6 +140,11 @@ def save(contents: Contents, folder: Path, name: str) -> None:
     )
 
 
+def has(folder: Path, name: str) -> bool:
+    """Whether there is a compact form, damaged or not."""
+    return (folder / f"{name}.npz").is_file()
+
+
 def load(folder: Path, name: str) -> Contents | None:
     """Reads a compact form; None where there is none, or it is damaged.
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from hopf_jax.datasets import compact, fetch, formats
 from hopf_jax.datasets.compact import Contents
-from hopf_jax.datasets.registry import DATASETS, Counts, Dataset
+from hopf_jax.datasets.registry import DATASETS, Counts, Dataset, Layout
 from hopf_jax.datasets.splits import (
     check_draw,
     decode_split,
@@ -96,12 +96,13 @@ def find(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
 
     It has all files, or, being the cache, the compact form of files seen before.
     """
-    cache = fetch.cache_folder()
-    for root in [*fetch.search_path(data_dir), cache]:
-        if fetch.complete_layout(dataset, root / dataset.name) is not None:
-            return root / dataset.name
-    kept = _kept(dataset)
-    return cache / dataset.name if kept is not None and kept.is_file() else None
+    cache = fetch.cache_folder() / dataset.name
+    complete = _complete(dataset, data_dir, in_cache=True)
+    if complete is not None:
+        return complete[0]
+    name = _known_stem(dataset)
+    kept = name is not None and compact.has(cache / ".compact", name)
+    return cache if kept else None
 
 
 def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Contents:
@@ -111,19 +112,15 @@ def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Conte
     cannot be written.
     """
     cache = fetch.cache_folder() / dataset.name
-    folders = [root / dataset.name for root in fetch.search_path(data_dir)]
-    if not dataset.sources:
-        folders.append(cache)  # Where the user may have put them.
-    for folder in folders:
-        layout = fetch.complete_layout(dataset, folder)
-        if layout is not None:
-            break
-    else:
-        kept = _kept(dataset)
-        found = compact.load(kept.parent, kept.stem) if kept is not None else None
+    # With sources the files there are `fetch`'s to check; without, the user's own.
+    complete = _complete(dataset, data_dir, in_cache=not dataset.sources)
+    if complete is None:
+        name = _known_stem(dataset)
+        found = compact.load(cache / ".compact", name) if name is not None else None
         if found is not None:
             return found
-        folder, layout = fetch.fetch(dataset, data_dir), dataset.layouts[0]
+        complete = fetch.fetch(dataset, data_dir), dataset.layouts[0]
+    folder, layout = complete
     places = [cache / ".compact"]
     # A folder without any write bit is meant to stay as it is, even for root.
     if folder.stat().st_mode & 0o222:
@@ -195,14 +192,24 @@ def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
     return np.asarray(features) * scale[:, None]
 
 
-def _kept(dataset: Dataset) -> Path | None:
-    """Where the cache has the compact form, if it can be told without the files."""
+def _complete(
+    dataset: Dataset, data_dir: str | Path | None, *, in_cache: bool
+) -> tuple[Path, Layout] | None:
+    """The first folder with all files of a layout, and that layout."""
+    roots = fetch.search_path(data_dir)
+    for root in [*roots, fetch.cache_folder()] if in_cache else roots:
+        layout = fetch.complete_layout(dataset, root / dataset.name)
+        if layout is not None:
+            return root / dataset.name, layout
+    return None
+
+
+def _known_stem(dataset: Dataset) -> str | None:
+    """The name of the compact form, if it can be told without the files."""
     layout = dataset.layouts[0]
     if not dataset.checksums.keys() >= set(layout.files):
         return None
-    folder = fetch.cache_folder() / dataset.name
-    name = compact.stem(dataset, layout, folder)
-    return folder / ".compact" / f"{name}.npz"
+    return compact.stem(dataset, layout, fetch.cache_folder() / dataset.name)
 
 
 def _make(name: str, fold: int, percent: float, seed: int, normalize: bool) -> Graph:
