@@ -1,11 +1,18 @@
 """What all tests share."""
 
 import collections
+import os
 import signal
+import tempfile
 
 import hypothesis
 import jax
 import pytest
+
+# The user's cache must not decide which tests run. Workers inherit this one.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory(prefix="hopf-tests-")
+    os.environ["HOPF_CACHE"] = _CACHE.name
 
 # [N] + [N, 1] is [N, N]: a forgotten axis must fail, not broadcast.
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -5,10 +5,12 @@ import functools
 
 import jax
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Graph
 from hopf_jax.batching import Layout, Neighborhoods, pad
+from hopf_jax.datasets import DATASETS, find
 from hopf_jax.fitting import sizes_of
 from hopf_jax.result import make_net
 
@@ -19,6 +21,12 @@ KINDS = ("plain", "weighted", "directed", "isolated", "loops", "all")
 # Every batch below fits these, so that a row compiles once for all kinds of graph.
 SMALL = Layout((8, 24, 24), (96, 96), 80)
 LARGE = Layout((16, 32, 48), (112, 144), 120)
+
+
+def needs(name):
+    """A mark for a test of a real dataset: tests fetch nothing."""
+    absent = find(DATASETS[name]) is None
+    return pytest.mark.skipif(absent, reason=f"{name} is not on hand")
 
 
 def tiny(kind="plain", *, multilabel=False, sparse=False, seed=0):

@@ -15,7 +15,8 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax import Config, Graph, cli, datasets, fit, load, options
-from hopf_jax.datasets import DATASETS, find, load_dataset, make_planted
+from hopf_jax.datasets import load_dataset, make_planted
+from tests import graphs
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHORT = Config(hidden_size=4, num_iterations=2, max_epochs=2, min_epochs=1)
@@ -176,7 +177,7 @@ def test_a_split_from_a_file_or_drawn(tables, tmp_path, monkeypatch, result):
         np.testing.assert_array_equal(getattr(seen[1], each), mask)
 
 
-@pytest.mark.skipif(find(DATASETS["cora"]) is None, reason="cora is not on hand")
+@graphs.needs("cora")
 @pytest.mark.slow
 def test_cora_as_tables_gives_the_same(tmp_path, capsys):
     graph = load_dataset("cora", fold=2)
@@ -445,7 +446,7 @@ def test_compare(tables, capsys):
 def test_data_lists_and_exports(capsys, tmp_path):
     assert cli.main(["data"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(DATASETS)
+    assert len(lines) == 1 + len(datasets.DATASETS)
     assert cli.main(["data", "planted", "chain"]) == 0
     assert "chain\t6\t10\t6\t2\t2\t2\t2" in capsys.readouterr().out
     assert cli.main(["data", "chain", "--export", str(tmp_path)]) == 0

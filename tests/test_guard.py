@@ -23,6 +23,7 @@ from hopf_jax.training import (
     train_groups,
     zero_totals,
 )
+from tests import graphs
 
 MOST_PROGRAMS = 6  # All that XLA compiles in a whole fit, small ones included.
 
@@ -93,11 +94,13 @@ def training_feeds(graph, config):
 @pytest.mark.parametrize(
     "name",
     [
-        "cora K=2",
+        pytest.param("cora K=2", marks=graphs.needs("cora")),
         "synthetic K=1",
-        pytest.param("pubmed K=2", marks=pytest.mark.slow),
+        pytest.param("pubmed K=2", marks=[pytest.mark.slow, graphs.needs("pubmed")]),
         pytest.param("synthetic K=2", marks=pytest.mark.slow),
-        pytest.param("human-go2022 K=2", marks=pytest.mark.slow),
+        pytest.param(
+            "human-go2022 K=2", marks=[pytest.mark.slow, graphs.needs("human-go2022")]
+        ),
     ],
 )
 def test_padding_is_below_a_quarter(name):

@@ -15,6 +15,7 @@ import hopf_jax
 from experiments.launch import free_port
 from hopf_jax import Config, processes, training
 from hopf_jax.lanes import LaneFeed
+from tests import graphs
 from tests.test_architecture import ROOT
 from tests.test_spreading import SMALL, losses, run, small_graph
 
@@ -104,7 +105,9 @@ def check(folder, alone):
     "large",
     [
         pytest.param(False, id="small"),
-        pytest.param(True, id="pubmed", marks=pytest.mark.slow),
+        pytest.param(
+            True, id="pubmed", marks=[pytest.mark.slow, graphs.needs("pubmed")]
+        ),
     ],
 )
 def test_two_processes_are_as_one_and_as_one_device(tmp_path, large):

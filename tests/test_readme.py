@@ -3,9 +3,7 @@
 import pathlib
 import re
 
-import pytest
-
-from hopf_jax.datasets import DATASETS, find
+from tests import graphs
 
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
@@ -19,10 +17,7 @@ def python_blocks(page):
     ]
 
 
-@pytest.mark.skipif(
-    find(DATASETS["cora"]) is None,
-    reason="cora is not on hand, and tests fetch nothing",
-)
+@graphs.needs("cora")
 def test_the_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     space: dict = {}

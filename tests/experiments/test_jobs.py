@@ -17,7 +17,7 @@ from etils import epath
 import hopf_jax
 from experiments import arguments, cells, faults, folders, job, reproduce
 from hopf_jax.datasets import make_planted, split_graph
-from tests import buckets
+from tests import buckets, graphs
 
 JOBS = folders.ROOT / "experiments" / "jobs"
 SCRIPTS = sorted(JOBS.glob("*.sh"))
@@ -109,6 +109,7 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     assert left == [".result.npz.12", "checkpoints/9.orbax-tmp"]
 
 
+@graphs.needs("cora")
 @pytest.mark.slow
 def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
     assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0

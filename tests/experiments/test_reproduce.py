@@ -27,7 +27,8 @@ def tiny(monkeypatch):
         return split_graph(graph, percent=60, fold=fold)
 
     cells._load.cache_clear()
-    monkeypatch.setattr(cells, "load_dataset", load)
+    for module in (cells, reproduce):
+        monkeypatch.setattr(module, "load_dataset", load)
     yield
     cells._load.cache_clear()
 
