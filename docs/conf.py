@@ -107,7 +107,7 @@ class Table1(Directive):
         columns = ("model", "Φ", "F(A)", "Ψ", "α", "β", "W shared", "skips", "y", "row")
         rows = []
         for name, row in hopf_jax.MODELS.items():
-            path, line = locate(f"hopf_jax.models.MODELS[{name}]")
+            path, line = locate(f"hopf_jax.kernels.table.MODELS[{name}]")
             rows.append(
                 (
                     name,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from experiments import paper
 from hopf_jax import metrics
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
 
 Table = Mapping[str, Mapping[str, float]]
 

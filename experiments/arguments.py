@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from experiments import folders, paper, tables
 from hopf_jax import Config
 from hopf_jax.datasets import DATASETS, SYNTHETIC, find
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
 
 T = TypeVar("T")
 

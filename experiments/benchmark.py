@@ -36,8 +36,8 @@ from experiments import (
 )
 from experiments.benchmark_cases import CASES, QUICK, Case, named
 from experiments.turns import Worker, WorkerError
-from hopf_jax.ahead import known_ahead
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
+from hopf_jax.learning import known_ahead
 
 _MODULE = "experiments.benchmark"
 _PEER = pathlib.Path(".venv-benchmark/bin/python")

@@ -17,22 +17,21 @@ import scipy.sparse as sp
 
 from experiments import limits, paper, turns
 from hopf_jax import Config, Graph
-from hopf_jax.ahead import FirstHop, known_ahead
-from hopf_jax.batching import Neighborhoods
-from hopf_jax.feeding import Feed, FeedSettings
+from hopf_jax.batching import Loader, LoaderSettings, Neighborhoods
 from hopf_jax.inference import WholeGraph
-from hopf_jax.models import MODELS
-from hopf_jax.nets import Sizes
-from hopf_jax.result import make_net
-from hopf_jax.training import (
+from hopf_jax.kernels import MODELS, Sizes
+from hopf_jax.learning import (
+    FirstHop,
     Inputs,
     Objective,
     evaluate_groups,
     first_state,
+    known_ahead,
     label_weights,
     train_groups,
     zero_totals,
 )
+from hopf_jax.results import make_net
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -130,7 +129,7 @@ class Own:
         params = self.net.init(start, method="declare")["params"]
         np.savez(files / "weights.npz", **jax.device_get(params))
         ahead = known_ahead(graph, row, config)
-        how = FeedSettings(
+        how = LoaderSettings(
             row.reach(hops) - ahead,
             config.batch_size,
             config.fanouts,
@@ -138,11 +137,11 @@ class Own:
             resample=case.get("resample", True),
         )
         begun = time.perf_counter()
-        self.feed = Feed(graph, np.flatnonzero(graph.train), how, seed=0)
+        self.loader = Loader(graph, np.flatnonzero(graph.train), how, seed=0)
         batching_seconds = time.perf_counter() - begun
         # All hops: what NeighborLoader cuts.
         self.hoods = Neighborhoods(graph, hops, config.fanouts)
-        dense = self.feed.features == "resident"
+        dense = self.loader.features == "resident"
         whole = WholeGraph(graph, config.chunk_edges)
         features = whole.all_features() if dense else None
         self.inputs = Inputs(features, None, omega)
@@ -165,8 +164,8 @@ class Own:
             "batching_seconds": batching_seconds,
             "ahead_seconds": ahead_seconds,
             "first_epoch_seconds": first,
-            "work": limits.work(self.feed.sizes, hops, *widths, ahead=ahead),
-        } | counts(self.feed)
+            "work": limits.work(self.loader.sizes, hops, *widths, ahead=ahead),
+        } | counts(self.loader)
 
     def epochs(self, count: int) -> dict[str, Any]:
         """Seconds of some epochs, and the peak of memory so far."""
@@ -187,7 +186,7 @@ class Own:
         """Batches cut, neither padded nor moved: seconds, nodes and edges."""
         nodes = edges = 0
         begun = time.perf_counter()
-        for number, roots in enumerate(self.feed.roots):
+        for number, roots in enumerate(self.loader.roots):
             cut = self.hoods.subgraph(roots, (0, number))
             nodes, edges = nodes + len(cut.nodes), edges + len(cut.senders)
         seconds = time.perf_counter() - begun
@@ -197,7 +196,7 @@ class Own:
         self.epoch += 1
         key = self.key, np.uint32(self.epoch)
         carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
-        for part in self.feed.parts(self.epoch):
+        for part in self.loader.parts(self.epoch):
             carry = train_groups(
                 self.net, self.objective, carry, part, self.inputs, key, self.rate
             )
@@ -206,29 +205,31 @@ class Own:
     def _mean_loss(self) -> float:
         """Of all roots, first weights, no dropout: equal on both sides."""
         totals: Any = zero_totals(len(self.inputs.label_weights))
-        for part in self.feed.parts(0):
+        for part in self.loader.parts(0):
             totals = evaluate_groups(
                 self.net, self.objective, totals, part, self.inputs, self.state.params
             )
         return float(totals.loss / totals.roots)
 
 
-def counts(feed: Feed) -> dict[str, Any]:
+def counts(loader: Loader) -> dict[str, Any]:
     """What depends on no clock: batches, padding, bytes."""
-    hops = feed.how.num_hops
+    hops = loader.how.num_hops
     reached = [hops, -2] if hops else [0]  # Without hops there are no edges.
-    real = feed.sizes[:, reached].sum(axis=0)
+    real = loader.sizes[:, reached].sum(axis=0)
     padded = sum(
         len(members) * np.array([layout.nodes[-1], *layout.edges[-1:]])
-        for layout, members in zip(feed.layouts, feed.members, strict=True)
+        for layout, members in zip(loader.layouts, loader.members, strict=True)
     )
     nodes, edges = (*real, 0)[:2]
     waste = (*(padded / np.maximum(real, 1) - 1), 0.0)
-    kept = [leaf for group in feed.groups(0) for leaf in jax.tree.leaves(group.batches)]
+    kept = [
+        leaf for group in loader.groups(0) for leaf in jax.tree.leaves(group.batches)
+    ]
     return {
-        "batches": feed.num_batches,
-        "layouts": len(feed.layouts),
-        "resident": feed.resident,
+        "batches": loader.num_batches,
+        "layouts": len(loader.layouts),
+        "resident": loader.resident,
         "resident_bytes": sum(leaf.nbytes for leaf in kept),
         "nodes": int(nodes),
         "edges": int(edges),

@@ -21,8 +21,8 @@ import hopf_jax
 from experiments import folders
 from experiments.watching import UNWATCHED, Watch
 from hopf_jax.datasets import load_dataset
+from hopf_jax.kernels import MODELS, kernel_to_json
 from hopf_jax.metrics import f1_scores, one_hot
-from hopf_jax.models import MODELS, row_to_json
 from hopf_jax.together import CannotJoinError, fit_folds
 
 Record = dict[str, Any]
@@ -54,7 +54,7 @@ class Cell:
         return shared | {
             "dataset": self.dataset,
             "model": self.model,
-            "row": row_to_json(MODELS[self.model]),
+            "row": kernel_to_json(MODELS[self.model]),
             "fold": self.fold,
             "seed": self.seed,
             "percent": self.percent,

@@ -21,8 +21,9 @@ import numpy as np
 
 import hopf_jax
 from experiments import arguments, folders, paper
-from hopf_jax import fitting, patience, training
+from hopf_jax import fitting
 from hopf_jax.datasets import load_dataset
+from hopf_jax.learning import stopping, training
 
 _MODULE = "experiments.choosing"
 _MODELS = ("i-nip-mean", "ss-ica", "bl-node")
@@ -39,7 +40,7 @@ STOPPING = {
 }
 
 
-class _Deaf(patience.Patience):
+class _Deaf(stopping.Patience):
     """Whom a falling training loss does not move."""
 
     def _learns(self, train: dict[str, float]) -> bool:
@@ -54,14 +55,14 @@ def _last_within(errors: float, held: Held, right: Right) -> int:
     """The last that was not told from the best so far, as `fit` goes along."""
     reported = 0
     for t in range(1, len(held) + 1):
-        if patience.as_good_as_any(held[:t], right[:t], errors):
+        if stopping.as_good_as_any(held[:t], right[:t], errors):
             reported = t - 1
     return reported
 
 
 REPORTING: dict[str, Callable[[Held, Right], int]] = {
     "last": lambda held, right: len(held) - 1,
-    "best": lambda held, right: patience.best_of(held),
+    "best": lambda held, right: stopping.best_of(held),
     "last within 1 error": functools.partial(_last_within, 1),
     "last within 2 errors": functools.partial(_last_within, 2),
 }
@@ -178,9 +179,9 @@ def _stopping_by(name: str) -> Iterator[list[tuple[Held, Right]]]:
     first, later, falls = STOPPING[name]
     seen: list[tuple[Held, Right]] = []
 
-    def rule(rate: float, wait: int, least: int) -> patience.Patience:
+    def rule(rate: float, wait: int, least: int) -> stopping.Patience:
         moved = later if seen else first
-        return (patience.Patience if moved else _Deaf)(rate, wait, least)
+        return (stopping.Patience if moved else _Deaf)(rate, wait, least)
 
     def note(held: Held, right: Right) -> bool:
         seen.append((list(held), list(right)))

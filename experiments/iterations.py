@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments import arguments, drawing, folders, paper, running, tables
 from experiments.reproduce import cell_of
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
 
 _MODULE = "experiments.iterations"
 

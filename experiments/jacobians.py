@@ -1,6 +1,6 @@
 """What trained models' predictions depend on: the share of each hop, by Jacobians.
 
-The influence of node j on node i is as in `hopf_jax.explaining`; the share of hop m is
+The influence of node j on node i is as in `hopf_jax.results.explanations`; the share of hop m is
 that of the attributes of the nodes m hops away from i. Label summaries have none here:
 they are constants, as they are in training.
 """
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from hopf_jax import Graph, Result
-from hopf_jax.explaining import influences
 from hopf_jax.inference import WholeGraph
-from hopf_jax.result import make_net, readable
-from hopf_jax.summaries import last_summary
+from hopf_jax.learning import last_summary
+from hopf_jax.results import influences, make_net, readable
 
 
 def hop_shares(
@@ -27,11 +26,11 @@ def hop_shares(
       num_nodes: test nodes, drawn at random from those with a neighbour.
     """
     config = result.config
-    graph = readable(graph, result.row, config, result.seed)
+    graph = readable(graph, result.kernel, config, result.seed)
     candidates = np.flatnonzero(graph.test & (np.diff(graph.indptr) > 0))
     rng = np.random.default_rng(seed)
     roots = rng.permutation(candidates)[:num_nodes]
-    net = make_net(result.row, config, result.sizes)
+    net = make_net(result.kernel, config, result.sizes)
     *before, params = result.weights[: result.iteration]
     whole = WholeGraph(graph, config.chunk_edges)
     summary = last_summary(net, before, whole, config, graph.multilabel)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import hopf_jax
 from experiments import arguments, folders, paper, watching
-from hopf_jax import processes
 from hopf_jax.datasets import DatasetError, load_dataset
+from hopf_jax.runtime import processes
 
 _MODULE = "experiments.job"
 _MODEL = "i-nip-mean"

@@ -19,23 +19,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from hopf_jax import Graph, Row
+from hopf_jax import Graph, Kernel
 from hopf_jax.inference import WholeGraph
-from hopf_jax.models import MODELS
-from hopf_jax.nets import Net, Sizes
-from hopf_jax.propagation import Signals
+from hopf_jax.kernels import MODELS, Net, Signals, Sizes
 
 
 class Kernel(NamedTuple):
     """A row without weights, and the share of h_0 after k hops on a d-regular graph."""
 
-    row: Row
+    row: Kernel
     share: Callable[[int, int], float]  # (k, d), every hop scaled to sum 1
     raw_share: Callable[[int, int], float] | None = None  # not scaled; None: the same
     formula: str = ""
 
 
-def linear(model: str, *, skips: bool = True) -> Row:
+def linear(model: str, *, skips: bool = True) -> Kernel:
     """A model's row without weights and nonlinearity, with or without its skips."""
     row = MODELS[model]
     return dataclasses.replace(
@@ -93,7 +91,7 @@ def regular_graph(degree: int, num_hops: int) -> Graph:
 
 
 def measured_shares(
-    row: Row, graph: Graph, num_hops: int, *, scaled: bool = True
+    row: Kernel, graph: Graph, num_hops: int, *, scaled: bool = True
 ) -> list[float]:
     """The share of h_0 in h_0, ... h_K of a node, as the library's code computes it."""
     sizes = Sizes(graph.num_features, 1, 1, num_hops)

@@ -3,7 +3,7 @@
     python -m experiments.launch --processes 2 --restarts 3 -- python -m my.job
 
 Every process runs the command after `--` with JAX_COORDINATOR_ADDRESS,
-JAX_NUM_PROCESSES and JAX_PROCESS_ID set, which `hopf_jax.processes.initialize` reads.
+JAX_NUM_PROCESSES and JAX_PROCESS_ID set, which `hopf_jax.runtime.processes.initialize` reads.
 When one fails, the others are given some seconds to notice and end, and are then
 killed; if restarts are left, all start again. What Slurm or GKE do for many machines,
 this does for one: for tests, and to try a job out.

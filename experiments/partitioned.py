@@ -19,16 +19,31 @@ import scipy.sparse as sp
 
 import hopf_jax
 from experiments import arguments, folders, halos
-from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
-from hopf_jax.feeding import FeedSettings, deal
+from hopf_jax.batching import (
+    Batch,
+    Layout,
+    LoaderSettings,
+    Neighborhoods,
+    ShardedLoader,
+    Subgraph,
+    deal,
+    pad,
+)
 from hopf_jax.fitting import sizes_of, start_iteration
 from hopf_jax.inference import WholeGraph, predict_logits, rings
-from hopf_jax.lanes import LaneFeed
-from hopf_jax.models import find_row
-from hopf_jax.result import make_net, score
-from hopf_jax.spreading import Spread, spread_over
-from hopf_jax.summaries import first_summary, next_summary, probabilities
-from hopf_jax.training import Inputs, Objective, Params, label_weights, learn
+from hopf_jax.kernels import find_kernel
+from hopf_jax.learning import (
+    Inputs,
+    Objective,
+    Params,
+    first_summary,
+    label_weights,
+    learn,
+    next_summary,
+    probabilities,
+)
+from hopf_jax.results import make_net, score
+from hopf_jax.runtime import StepSharding, shard_steps
 
 _MODULE = "experiments.partitioned"
 _MODEL = "i-nip-mean"
@@ -87,18 +102,18 @@ def simulate(
       config: with as many `batches_per_step` as there are hosts.
       seed: of all that is random.
     """
-    row = find_row(_MODEL)
+    row = find_kernel(_MODEL)
     hosts = [
         Host(graph, np.flatnonzero(parts == p), row.reach(config.num_hops))
         for p in range(config.batches_per_step)
     ]
     net = make_net(row, config, sizes_of(graph, row, config))
     objective = Objective(graph.multilabel, config.l2, config.clip)
-    spread = spread_over(None, config.batches_per_step)
+    spread = shard_steps(None, config.batches_per_step)
     assert spread is not None
-    how = FeedSettings(hosts[0].halo, config.batch_size, memory_budget=2 * 10**9)
+    how = LoaderSettings(hosts[0].halo, config.batch_size, memory_budget=2 * 10**9)
     held = dataclasses.replace(how, shuffle=False, transposed=False)
-    feeds = (
+    loaders = (
         HostFeed(graph, hosts, graph.train, how, seed, spread),
         HostFeed(graph, hosts, graph.validation, held, seed, spread),
     )
@@ -109,7 +124,7 @@ def simulate(
     for t in range(1, config.num_iterations + 1):
         key, params = start_iteration(net, seed, t, params, config.warm_start)
         inputs = Inputs(None, summary, omega)
-        params = learn(net, objective, params, feeds, inputs, config, key)
+        params = learn(net, objective, params, loaders, inputs, config, key)
         logits = np.zeros((graph.num_nodes, graph.num_labels), np.float32)
         for host in hosts:
             # Of the summaries, a host has those of what it holds.
@@ -168,7 +183,7 @@ def hold(
     )
 
 
-class HostFeed(LaneFeed):
+class HostFeed(ShardedLoader):
     """Batches of roots by host: a lane is a host, and extracts from what it holds."""
 
     def __init__(
@@ -176,9 +191,9 @@ class HostFeed(LaneFeed):
         graph: hopf_jax.Graph,
         hosts: Sequence[Host],
         roots: np.ndarray,
-        how: FeedSettings,
+        how: LoaderSettings,
         seed: int,
-        spread: Spread,
+        spread: StepSharding,
     ):
         self._hosts = hosts
         super().__init__(graph, np.flatnonzero(roots), how, seed, spread)

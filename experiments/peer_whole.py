@@ -1,7 +1,7 @@
 """The benchmark's peer for whole runs: I-NIP-MEAN from a graph to its test score.
 
 A straightforward loop in PyTorch Geometric, run by the peer's own interpreter: T
-iterations of training to the same stopping rule (`hopf_jax/patience.py`, which needs
+iterations of training to the same stopping rule (`hopf_jax/learning/stopping.py`, which needs
 no JAX), predictions for all nodes at once, labels averaged and given out so, the
 iteration chosen by the same rule too. Batches are cut by NeighborLoader once and
 stored, the faster of the peer's two ways.
@@ -35,8 +35,8 @@ from experiments.peer_pyg import (
 )
 
 turns.library_without_jax()
+from hopf_jax.learning import Patience, as_good_as_any  # noqa: E402
 from hopf_jax.metrics import f1_from_counts  # noqa: E402
-from hopf_jax.patience import Patience, as_good_as_any  # noqa: E402
 
 
 class Whole(Peer):

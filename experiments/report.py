@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments import drawing, folders, markup, paper, tables
 from experiments.cells import Record
 from experiments.explanations import EXPLANATIONS
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
 
 Pictures = dict[str, tuple[Figure, str]]  # file name: figure and what it shows
 

@@ -27,7 +27,7 @@ from experiments import (
 )
 from experiments.cells import Cell, Record
 from hopf_jax.datasets import DatasetError, load_dataset
-from hopf_jax.models import MODELS
+from hopf_jax.kernels import MODELS
 
 _MODULE = "experiments.reproduce"
 

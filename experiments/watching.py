@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import hopf_jax
-from hopf_jax.logs import JsonLines, TensorBoard
+from hopf_jax.runtime import JsonLines, TensorBoard
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,8 +99,8 @@ def _measure(options: argparse.Namespace) -> None:
     import numpy as np
 
     import hopf_jax
-    from hopf_jax import processes
     from hopf_jax.datasets import make_random
+    from hopf_jax.runtime import processes
 
     if count > 1:
         processes.initialize()

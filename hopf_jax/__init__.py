@@ -2,24 +2,21 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hopf_jax.aggregators import Aggregate
-from hopf_jax.calibration import Confidence
-from hopf_jax.comparing import compare
-from hopf_jax.comparison import Comparison
-from hopf_jax.config import Config
+from hopf_jax.comparison import Comparison, compare
+from hopf_jax.config import Config, Execution
 from hopf_jax.datasets import load_dataset
-from hopf_jax.explaining import Explanation
-from hopf_jax.fitting import fit
-from hopf_jax.graph import Graph
-from hopf_jax.models import MODELS, Gate, Row
-from hopf_jax.result import Result, load
-from hopf_jax.storage import open_graph, write_graph
-from hopf_jax.together import fit_folds
+from hopf_jax.fitting import fit, fit_folds
+from hopf_jax.graph import Graph, open_graph, write_graph
+from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
+from hopf_jax.results import Confidence, Explanation, Result, load
+from hopf_jax.runtime import callbacks, processes
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
+
+Row = Kernel  # The name of version 0.1.
 
 __all__ = [
     "MODELS",
@@ -27,24 +24,28 @@ __all__ = [
     "Comparison",
     "Confidence",
     "Config",
+    "Execution",
     "Explanation",
     "Gate",
     "Graph",
     "HOPFClassifier",
+    "Kernel",
     "Result",
     "Row",
+    "callbacks",
     "compare",
     "fit",
     "fit_folds",
     "load",
     "load_dataset",
     "open_graph",
+    "processes",
     "write_graph",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Only for those who ask: scikit-learn takes a second to import.
+    # Lazy: importing scikit-learn takes a second.
     if name == "HOPFClassifier":
         from hopf_jax.sklearn_api import HOPFClassifier
 

@@ -1,16 +1,18 @@
-"""`Comparison`: scores of models over folds, with ranks, bounds and tests."""
+"""`compare`: fit several models on several folds, and compare their scores."""
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from hopf_jax import metrics
-from hopf_jax.graph import Graph
-from hopf_jax.result import Result, decide_as_scored
-from hopf_jax.showing import html_table, text_table
+from hopf_jax.config import Config, Execution
+from hopf_jax.fitting import fit, progress_bar
+from hopf_jax.graph import Graph, check_number, check_whole, draw_split
+from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
+from hopf_jax.results import Result, decide_as_scored, html_table, text_table
 
 Metric = Literal["micro_f1", "macro_f1"]
 Set = Literal["validation", "test"]
@@ -189,9 +191,9 @@ class Comparison:
 
     def plot(self) -> Any:
         """A matplotlib figure: scores with bounds and folds, and shortfalls."""
-        from hopf_jax import plotting
+        from hopf_jax.results import plots
 
-        return plotting.plot_comparison(
+        return plots.plot_comparison(
             self.lines,
             {name: list(row.values()) for name, row in self.table.items()},
             f"{self.on} {_METRICS[self.metric]}, %",
@@ -262,3 +264,150 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def compare(
+    graph: Graph | None,
+    models: str
+    | Kernel
+    | Sequence[str | Kernel]
+    | Mapping[str, str | Kernel] = FIRST_MODELS,
+    folds: int | Sequence[Graph] = 5,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    percent: float | None = None,
+    on: Set = "test",
+    metric: Metric = "micro_f1",
+    level: float = 0.95,
+    resamples: int = 1000,
+    progress: Literal["auto", True, False] | bool = "auto",
+    execution: Execution | None = None,
+) -> Comparison:
+    """Fit several models on several folds of a graph, and compare their scores.
+
+    To choose a model, look at `on="validation"` (or `.scored(on="validation")`
+    afterwards); test nodes are for the end.
+
+    Args:
+      graph: with labels. If it has test nodes, they stay the test nodes of every fold.
+        None where `folds` are graphs that are not of one graph.
+      models: names from `hopf_jax.MODELS` and kernels of your own; or {name: kernel}.
+      folds: how many splits to draw, as the paper does: a fold has training and
+        validation nodes of its own, and the same test nodes. Or graphs, each with its
+        split, for example `[load_dataset("cora", fold=i) for i in range(1, 6)]`.
+      config: settings of every fit; the defaults if None.
+      seed: of the splits drawn, of the fits and of the resamples.
+      percent: of all nodes, for training and validation together, in the splits drawn.
+        None: about as many as its own split has; the paper's 10 if it has none.
+      on: the nodes to score, "validation" or "test".
+      metric: "micro_f1" or "macro_f1".
+      level: of the bootstrap's bounds. Above 0, below 1.
+      resamples: of the bootstrap. 1 or more.
+      progress: a bar with the time left on stderr; "auto" shows it in a terminal and in
+        a notebook.
+      execution: memory, chunk size and devices of every fit; the defaults if None.
+
+    Returns:
+      A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
+    """
+    kernels = _name_kernels(models)
+    check_number(level, "level", lambda p: 0 < p < 1, "above 0, below 1")
+    check_whole(resamples, "resamples", 1)
+    graphs = _draw(graph, folds, percent, seed)
+    results: dict[str, list[Result]] = {name: [] for name in kernels}
+    # Checks its settings now rather than after the last fit.
+    Comparison({}, graphs, metric, on)
+    total = len(graphs) * len(kernels)
+    with progress_bar(progress, desc="compare", unit=" fits", total=total) as bar:
+        # Folds outside: after one of them the time left is known for every model.
+        for place, split in enumerate(graphs, start=1):
+            for name, kernel in kernels.items():
+                if not bar.disable:
+                    bar.set_postfix(fold=place, model=name)
+                result = fit(
+                    split,
+                    kernel,
+                    config,
+                    seed=seed,
+                    progress=False,
+                    execution=execution,
+                )
+                results[name].append(result)
+                bar.update()
+    return Comparison(
+        {name: tuple(found) for name, found in results.items()},
+        graphs,
+        metric,
+        on,
+        seed,
+        level,
+        resamples,
+    )
+
+
+def _name_kernels(models: Any) -> dict[str, Kernel]:
+    if isinstance(models, str | Kernel):
+        models = (models,)
+    if not isinstance(models, Mapping | Sequence):
+        raise ValueError(f"models is {models!r}; give a list of names and kernels.")
+    if not isinstance(models, Mapping):
+        known = {kernel: name for name, kernel in MODELS.items()}
+        named = [
+            (m if isinstance(m, str) else known.get(find_kernel(m), f"kernel {i}"), m)
+            for i, m in enumerate(models, start=1)
+        ]
+        models = dict(named)
+        if len(models) < len(named):
+            raise ValueError(f"models lists one twice: {[name for name, _ in named]}.")
+    if not models:
+        raise ValueError(
+            "models is empty; give a name from hopf_jax.MODELS or a Kernel."
+        )
+    return {str(name): find_kernel(model) for name, model in models.items()}
+
+
+def _draw(
+    graph: Graph | None, folds: Any, percent: float | None, seed: int
+) -> tuple[Graph, ...]:
+    """The folds, each with its split."""
+    if graph is not None and not isinstance(graph, Graph):
+        raise ValueError(
+            f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, or give "
+            "None and a list of graphs as folds."
+        )
+    if isinstance(folds, int) and not isinstance(folds, bool):
+        if graph is None or folds < 1:
+            raise ValueError(
+                f"folds is {folds} and graph is {graph}; give a graph and a number of "
+                "folds above 0, or a list of graphs with splits as folds."
+            )
+        labelled = graph.train | graph.validation
+        if percent is None:
+            percent = 100 * float(labelled.mean()) if labelled.any() else 10
+        test = graph.test if graph.test.any() else None
+        return tuple(
+            graph.with_split(
+                **draw_split(
+                    graph.known, percent=percent, fold=fold, seed=seed, test=test
+                )
+            )
+            for fold in range(1, folds + 1)
+        )
+    if isinstance(folds, Graph | str | np.ndarray) or not isinstance(folds, Iterable):
+        raise ValueError(f"folds is {folds!r}; give a number or a list of graphs.")
+    if percent is not None:
+        raise ValueError("percent is for folds to draw; these folds have their splits.")
+    graphs = tuple(folds)
+    if not graphs:
+        raise ValueError("folds is empty; give a number or graphs with splits.")
+    for place, fold in enumerate(graphs):
+        if not isinstance(fold, Graph):
+            raise ValueError(f"folds[{place}] is a {type(fold).__name__}, not a Graph.")
+        check_sets(fold, f"folds[{place}]", ("train", "validation"))
+        if graph is not None and fold.num_nodes != graph.num_nodes:
+            raise ValueError(
+                f"folds[{place}] has {fold.num_nodes} nodes, but graph has "
+                f"{graph.num_nodes}. Give None for graph to compare over several."
+            )
+    return graphs

@@ -1,143 +1,234 @@
-"""`Config`: every setting of a run, with its range; the row of the model aside."""
+"""Settings of a run: what its numbers depend on, and how it is executed."""
 
 import dataclasses
 import reprlib
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 
 @dataclasses.dataclass(frozen=True)
+class Whole:
+    """A constraint: a whole number within bounds."""
+
+    least: int
+    most: int = 2**31 - 1
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether `value` is such a number; a bool is not."""
+        return type(value) is int and self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        return f"a whole number, {self.least} to {self.most}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A constraint: a finite number within bounds, each of them allowed or not."""
+
+    least: float = -sys.float_info.max
+    most: float = sys.float_info.max
+    open_below: bool = False
+    open_above: bool = False
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether `value` is such a number; a bool is not."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        above = value > self.least if self.open_below else value >= self.least
+        below = value < self.most if self.open_above else value <= self.most
+        return above and below
+
+    def __str__(self) -> str:
+        if self.least == -sys.float_info.max:
+            return "a finite number"
+        if self.most == sys.float_info.max:
+            return f"a number {'above 0' if self.open_below else '0 or more'}"
+        if self.open_below:
+            return f"a number above {self.least:g}, up to {self.most:g}"
+        return f"a number from {self.least:g}, below {self.most:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A constraint: one of some texts."""
+
+    choices: tuple[str, ...]
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether `value` is one of the choices."""
+        return isinstance(value, str) and value in self.choices
+
+    def __str__(self) -> str:
+        return " or ".join(map(repr, self.choices))
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A constraint: True or False."""
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether `value` is a bool."""
+        return isinstance(value, bool)
+
+    def __str__(self) -> str:
+        return "True or False"
+
+
+Constraint = Whole | Number | Choice | Flag
+
+
+def constrained(constraint: Constraint, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a dataclass field together with its constraint."""
+    return dataclasses.field(default=default, metadata={"constraint": constraint})
+
+
+def check_fields(instance: Any) -> None:
+    """Raise `ValueError` for the first field that breaks its constraint."""
+    for field in dataclasses.fields(instance):
+        constraint = field.metadata.get("constraint")
+        value = getattr(instance, field.name)
+        if constraint is not None and not constraint.accepts(value):
+            refuse(field.name, value, constraint)
+
+
+def refuse(name: str, value: Any, wanted: object) -> None:
+    """Raise `ValueError`: the setting `name` must be what `wanted` says."""
+    # Shortened: a number can have thousands of digits.
+    raise ValueError(f"{name} is {reprlib.repr(value)}; it must be {wanted}.")
+
+
+_POSITIVE = Number(0, open_below=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
-    """Settings of `fit`. Vary one with `dataclasses.replace(config, num_hops=3)`.
+    """Settings of the algorithm: everything that the numbers of a run depend on.
+
+    Vary one with `dataclasses.replace(config, num_hops=3)`.
 
     Attributes:
-      num_hops: hops learned end to end, the paper's C. 0 to 16.
-      hidden_size: width of every hop, the paper's d. 1 or more.
-      num_iterations: iterations T of a row that reads label summaries; other rows have
-        one. 1 or more.
-      tolerance: stop iterating when the label summaries move by less than this on
-        average (mean absolute difference). 0 or more; 0 always runs all iterations.
-      average_labels: temporal averaging of the summaries with a_t = (t - 1) / T.
-      warm_start: an iteration starts from the last one's weights, its output layer
-        afresh; otherwise it learns everything anew.
-      summary: what an iteration passes on: "labels" (predicted, known ones where they
-        may be known) or "hidden" (h_K).
-      scoring: which labels count as predicted when a multi-label node is scored:
+      num_hops: Number of hops learned end to end, the paper's C. 0 to 16.
+      hidden_size: Width of every hop, the paper's d. 1 or more.
+      num_iterations: Number of iterations T of a kernel that reads label summaries;
+        other kernels have one. 1 or more.
+      tolerance: Stop iterating when the mean absolute change of the label summaries is
+        below this. 0 or more; 0 always runs all iterations.
+      average_labels: Average the summaries over iterations with a_t = (t - 1) / T.
+      warm_start: Start an iteration from the weights of the previous one, with a new
+        output layer, instead of from new weights.
+      summary: What an iteration passes on to the next: "labels" (predicted labels, and
+        the known ones of training nodes) or "hidden" (h_K).
+      scoring: Which labels count as predicted when a multi-label node is scored:
         "threshold" (those above one half), or "cardinality" (as many of the likeliest
-        as it truly has: how the paper's authors score). `predict` knows no truth, and
-        always uses the threshold.
-      batch_size: roots a batch, which is one subgraph. 1 or more.
-      batches_per_step: batches whose mean gradient makes one training step. They are
-        spread over the devices of `fit`, and the result does not depend on how many
-        these are. 1 or more.
-      fanouts: neighbours drawn at each hop, roots first, anew every epoch of training;
-        predictions use all. None for all neighbours.
-      neighbor_fraction: share of every node's neighbours that is used at all, drawn
+        as the node has, which is how the paper's authors score). `predict` always uses
+        the threshold.
+      batch_size: Number of root nodes per batch. 1 or more.
+      batches_per_step: Number of batches whose mean gradient makes one training step;
+        `Execution.devices` share them. 1 or more.
+      fanouts: Number of neighbours sampled at each hop, roots first, in every epoch of
+        training; predictions use all neighbours. None for all.
+      neighbor_fraction: Share of every node's neighbours that is used at all, sampled
         once (the paper's Figure 2). Above 0, up to 1.
-      learning_rate: of Adam. Above 0.
-      l2: weight of half the sum of squares of all weights. 0 or more.
-      dropout: rate on the input of every weight matrix. From 0, below 1.
-      weighted_loss: weigh each label by its rarity among training nodes (WCE).
-      clip: largest gradient of a single weight. Above 0.
-      max_epochs: an iteration's most. 1 or more.
-      min_epochs: weights are kept and patience counts only from here on. 0 or more.
-      patience: epochs without a better validation loss or F1 before the learning rate
-        and the patience are halved. 1 or more.
+      learning_rate: Learning rate of Adam. Above 0.
+      l2: Weight of half the sum of squares of all weights. 0 or more.
+      dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
+      weighted_loss: Weight each label by its rarity among training nodes (WCE).
+      clip: Largest absolute gradient per weight. Above 0.
+      max_epochs: Maximum number of epochs per iteration. 1 or more.
+      min_epochs: Epochs before weights are kept and patience counts. 0 or more.
+      patience: Number of epochs without a better validation loss or F1 before the
+        learning rate and the patience are halved. 1 or more.
       init_weights: "glorot" (uniform), or "fan-out" (normal, std sqrt(2 / fan_out)).
-      bias: learn a bias beside every weight matrix.
-      memory_budget: bytes of batches kept on the device; beyond it they are streamed.
-        0 always streams.
-      precompute: where nothing random stands before it (no dropout, no fan-outs, dense
-        features), compute what the first hop reads of neighbours once for all nodes:
-        batches then reach one hop less. Results differ by rounding, and by the order
-        of batches where these are grouped by size otherwise.
-      precision: what products multiply, "float32" or "bfloat16": half the memory of
-        what hops hold, and fast where the device multiplies it (TPU, GPU). Weights,
-        their steps, sums over neighbours and the loss are float32 with both.
-      chunk_edges: edges of the whole graph predicted on at once. 1 or more.
+      bias: Learn a bias with every weight matrix.
+      precompute: Compute what the first hop reads from neighbours once for all nodes,
+        where it is constant (no dropout, no fan-outs, dense features): batches then
+        reach one hop less. Changes rounding, and the order of batches where they are
+        grouped by size differently.
+      precision: Number format of products, "float32" or "bfloat16". The latter halves
+        the memory of hidden layers, and is fast on TPUs and GPUs. Weights, optimizer,
+        sums over neighbours and the loss stay float32.
 
     >>> Config(dropout=1)
     Traceback (most recent call last):
     ValueError: dropout is 1; it must be a number from 0, below 1.
     """
 
-    num_hops: int = 2
-    hidden_size: int = 64
-    num_iterations: int = 5
-    tolerance: float = 0.0
-    average_labels: bool = True
-    warm_start: bool = True
-    summary: Literal["labels", "hidden"] = "labels"
-    scoring: Literal["threshold", "cardinality"] = "threshold"
-    batch_size: int = 128
-    batches_per_step: int = 1
+    num_hops: int = constrained(Whole(0, 16), 2)
+    hidden_size: int = constrained(Whole(1), 64)
+    num_iterations: int = constrained(Whole(1), 5)
+    tolerance: float = constrained(Number(0), 0.0)
+    average_labels: bool = constrained(Flag(), True)
+    warm_start: bool = constrained(Flag(), True)
+    summary: Literal["labels", "hidden"] = constrained(
+        Choice(("labels", "hidden")), "labels"
+    )
+    scoring: Literal["threshold", "cardinality"] = constrained(
+        Choice(("threshold", "cardinality")), "threshold"
+    )
+    batch_size: int = constrained(Whole(1), 128)
+    batches_per_step: int = constrained(Whole(1), 1)
     fanouts: tuple[int, ...] | None = None
-    neighbor_fraction: float = 1.0
-    learning_rate: float = 1e-2
-    l2: float = 1e-3
-    dropout: float = 0.5
-    weighted_loss: bool = True
-    clip: float = 5.0
-    max_epochs: int = 2000
-    min_epochs: int = 50
-    patience: int = 30
-    init_weights: Literal["glorot", "fan-out"] = "fan-out"
-    bias: bool = False
-    memory_budget: int = 2_000_000_000
-    precompute: bool = True
-    precision: Literal["float32", "bfloat16"] = "float32"
-    chunk_edges: int = 2_000_000
+    neighbor_fraction: float = constrained(Number(0, 1, open_below=True), 1.0)
+    learning_rate: float = constrained(_POSITIVE, 1e-2)
+    l2: float = constrained(Number(0), 1e-3)
+    dropout: float = constrained(Number(0, 1, open_above=True), 0.5)
+    weighted_loss: bool = constrained(Flag(), True)
+    clip: float = constrained(_POSITIVE, 5.0)
+    max_epochs: int = constrained(Whole(1), 2000)
+    min_epochs: int = constrained(Whole(0), 50)
+    patience: int = constrained(Whole(1), 30)
+    init_weights: Literal["glorot", "fan-out"] = constrained(
+        Choice(("glorot", "fan-out")), "fan-out"
+    )
+    bias: bool = constrained(Flag(), False)
+    precompute: bool = constrained(Flag(), True)
+    precision: Literal["float32", "bfloat16"] = constrained(
+        Choice(("float32", "bfloat16")), "float32"
+    )
 
     def __post_init__(self) -> None:
-        """A setting out of range fails here, by name."""
-        self._whole("num_hops", 0, 16)
-        for name in ("hidden_size", "num_iterations", "batch_size", "max_epochs"):
-            self._whole(name, 1)
-        for name in ("patience", "batches_per_step"):
-            self._whole(name, 1)
-        self._whole("min_epochs", 0)
-        self._whole("memory_budget", 0, 2**62)
-        self._whole("chunk_edges", 1, 2**62)
-        for name in ("tolerance", "l2"):
-            self._within(name, lambda v: v >= 0, "0 or more")
-        for name in ("learning_rate", "clip"):
-            self._within(name, lambda v: v > 0, "above 0")
-        self._within("dropout", lambda v: 0 <= v < 1, "from 0, below 1")
-        self._within("neighbor_fraction", lambda v: 0 < v <= 1, "above 0, up to 1")
-        yes_or_no = ("average_labels", "warm_start", "weighted_loss", "bias")
-        for name in (*yes_or_no, "precompute"):
-            if not isinstance(getattr(self, name), bool):
-                self._refuse(name, "True or False")
-        self._either("summary", "labels", "hidden")
-        self._either("scoring", "threshold", "cardinality")
-        self._either("init_weights", "glorot", "fan-out")
-        self._either("precision", "float32", "bfloat16")
-        if self.fanouts is not None:
-            listed = isinstance(self.fanouts, tuple | list)
-            fanouts = tuple(self.fanouts) if listed else ()
-            if len(fanouts) != self.num_hops or not all(
-                type(f) is int and 0 < f < 2**31 for f in fanouts
-            ):
-                self._refuse("fanouts", f"{self.num_hops} whole numbers above 0")
-            object.__setattr__(self, "fanouts", fanouts)
+        """Raise `ValueError` for the first setting out of range."""
+        check_fields(self)
+        if self.fanouts is None:
+            return
+        if not isinstance(self.fanouts, tuple | list):
+            refuse("fanouts", self.fanouts, f"{self.num_hops} whole numbers above 0")
+        fanouts = tuple(self.fanouts)
+        if len(fanouts) != self.num_hops or not all(map(Whole(1).accepts, fanouts)):
+            refuse("fanouts", fanouts, f"{self.num_hops} whole numbers above 0")
+        object.__setattr__(self, "fanouts", fanouts)
 
-    def _whole(self, name: str, least: int, most: int = 2**31 - 1) -> None:
-        value = getattr(self, name)
-        if type(value) is not int or not least <= value <= most:
-            self._refuse(name, f"a whole number, {least} to {most}")
 
-    def _either(self, name: str, *choices: str) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, str) or value not in choices:
-            self._refuse(name, " or ".join(map(repr, choices)))
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How a run uses the machine. A run can be resumed with another `Execution`.
 
-    def _within(self, name: str, good: Any, says: str) -> None:
-        value = getattr(self, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not good(value) or value > sys.float_info.max:
-            self._refuse(name, f"a number {says}")
+    Attributes:
+      devices: Number of JAX devices, or the devices themselves, that share the
+        `Config.batches_per_step` subgraphs of a step, which must be a multiple of their
+        number. None is the first device, or all of them in a job of several processes
+        (`hopf_jax.processes`). Results agree up to rounding.
+      memory_budget: Bytes of batches kept on the device; beyond it they are streamed. 0
+        always streams. Results are the same, bit for bit.
+      chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
+        take less memory. 1 or more. Results agree up to rounding.
 
-    def _refuse(self, name: str, wanted: str) -> None:
-        # Not all of it: a number can have thousands of digits.
-        value = reprlib.repr(getattr(self, name))
-        raise ValueError(f"{name} is {value}; it must be {wanted}.")
+    >>> Execution(chunk_edges=0)
+    Traceback (most recent call last):
+    ValueError: chunk_edges is 0; it must be a whole number, 1 to 4611686018427387904.
+    """
+
+    devices: int | Sequence[Any] | None = None
+    memory_budget: int = constrained(Whole(0, 2**62), 2_000_000_000)
+    chunk_edges: int = constrained(Whole(1, 2**62), 2_000_000)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for the first setting out of range."""
+        check_fields(self)
+
+
+def config_from_json(data: Mapping[str, Any]) -> Config:
+    """Return saved settings; version 0.1 saved some of `Execution` among them."""
+    execution = {field.name for field in dataclasses.fields(Execution)}
+    return Config(**{n: v for n, v in data.items() if n not in execution})

@@ -1,229 +1,375 @@
-"""`fit`: the HOPF loop (learn, infer, average), for every row."""
+"""`fit` and `fit_folds`: the HOPF loop (Algorithm 1) over one or several members."""
 
 import functools
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from tqdm.std import tqdm
 
-from hopf_jax.ahead import FirstHop, known_ahead
-from hopf_jax.calibration import calibrate
-from hopf_jax.checkpoints import Standing, kept
-from hopf_jax.config import Config
-from hopf_jax.feeding import Feed, FeedSettings
+from hopf_jax.config import Config, Execution
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, predict_together, share
-from hopf_jax.lanes import LaneFeed
-from hopf_jax.models import DEFAULT_MODEL, Row, find_row
-from hopf_jax.nets import Net, Sizes
-from hopf_jax.patience import as_good_as_any
-from hopf_jax.processes import is_main
-from hopf_jax.result import Result, make_net, node_scores, readable, score
-from hopf_jax.sparse import Matrix
-from hopf_jax.spreading import Spread, spread_over
-from hopf_jax.summaries import (
+from hopf_jax.inference import (
+    WholeGraph,
+    complete_iteration,
     first_summary,
     mean_change,
-    next_summary,
-    output,
-    probabilities,
+    predict_on_all_processes,
 )
-from hopf_jax.training import (
-    Inputs,
+from hopf_jax.kernels import DEFAULT_MODEL, Kernel, Net, Sizes, find_kernel
+from hopf_jax.learning import (
+    CannotJoinError,
+    JointPopulation,
+    Member,
+    MemberState,
     Objective,
     Params,
+    Population,
     Progress,
+    RunState,
     State,
+    as_good_as_any,
+    execution_notes,
     first_state,
-    label_weights,
+    identify,
     learn,
+    make_plan,
 )
+from hopf_jax.results import (
+    Result,
+    calibrate,
+    make_net,
+    node_scores,
+    readable,
+    score,
+)
+from hopf_jax.runtime import checkpointed, is_main
 
 Callback = Callable[[dict[str, Any]], None]
+Show = Literal["auto", True, False] | bool
+
+_log = logging.getLogger(__name__)
 
 
 def fit(
     graph: Graph,
-    model: str | Row = DEFAULT_MODEL,
+    model: str | Kernel = DEFAULT_MODEL,
     config: Config | None = None,
     *,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
-    progress: Literal["auto", True, False] | bool = "auto",
+    progress: Show = "auto",
     workdir: str | os.PathLike | None = None,
     checkpoint_every: int = 1,
-    devices: int | Sequence[Any] | None = None,
+    execution: Execution | None = None,
 ) -> Result:
-    """Learn a row on the training nodes of a graph, iterate it, and score it.
+    """Train a kernel on the training nodes of a graph, iterate it, and score it.
 
     Args:
-      graph: with a split: training nodes to learn from, validation nodes to stop and
-        choose by. Test nodes are only scored.
-      model: a name from `hopf_jax.MODELS`, or a `Row` of your own.
-      config: settings; the defaults if None.
-      seed: the same seed on the same machine gives the same result, bit for bit.
-      callbacks: called after every epoch with its record, as in `Result.history`; in a
-        job of several processes, in the first of them.
-      progress: a bar on stderr; "auto" shows it in a terminal and in a notebook.
-      workdir: a folder of this run's own, local or gs://. Checkpoints go there, at
-        SIGTERM and SIGINT too. The same call again goes on where the run was stopped,
-        and ends with the same result, bit for bit; or returns it, if it was finished.
-      checkpoint_every: epochs from one checkpoint to the next, with a workdir. Longer
+      graph: A graph with a split: training nodes to learn from, validation nodes to
+        stop and choose by. Test nodes are only scored.
+      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own.
+      config: Settings of the algorithm; the defaults if None.
+      seed: The same seed on the same machine gives the same result, bit for bit.
+      callbacks: Functions called after every epoch with its record, as in
+        `Result.history`; in a job of several processes, in the first of them.
+      progress: Show a progress bar on stderr; "auto" shows it in a terminal and in a
+        notebook.
+      workdir: A folder for this run alone, local or gs://. Checkpoints are saved there,
+        also at SIGTERM and SIGINT. The same call again resumes a run that was stopped,
+        and ends with the same result, bit for bit; or returns the result of a finished
+        run.
+      checkpoint_every: Number of epochs between checkpoints, with a workdir. Larger
         where checkpoints would take more than a twentieth of the time. 1 or more.
-      devices: how many devices of jax, or which, share the `config.batches_per_step`
-        subgraphs of a step, which must be a multiple of their number. None is the first
-        device, or all of them in a job of several processes (`hopf_jax.processes`).
+      execution: Memory, chunk size and devices; the defaults if None. A run may be
+        resumed with another `Execution`.
 
     Returns:
-      A `Result`: predictions, scores, history; saved, loaded and drawn.
+      A `Result`: predictions, scores, history.
 
     >>> from hopf_jax.datasets import make_chain
     >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
     >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
     (6, 2)
     """
-    row, config = find_row(model), Config() if config is None else config
-    check_inputs(graph, config, seed)
-    run = (graph, row, config, seed)  # What its numbers depend on.
-    given, graph = graph, readable(graph, row, config, seed)
-    net = make_net(row, config, sizes_of(graph, row, config))
-    objective = Objective(
-        graph.multilabel, config.l2, config.clip, config.scoring == "cardinality"
-    )
-    spread = spread_over(devices, config.batches_per_step)
-    omega = label_weights(graph.labels[graph.train], config.weighted_loss)
+    run = _Run(find_kernel(model), config or Config(), execution or Execution())
+    run.check([graph], [seed])
 
-    with (
-        kept(
-            *(workdir, run, Standing(first_summary(graph, net), [])),
-            functools.partial(_first_state, net, objective),
+    def tell(member: int, record: dict[str, Any]) -> None:
+        del member
+        for callback in callbacks if is_main() else ():
+            callback(record)
+
+    (result,) = run.fit([graph], [seed], tell, progress, workdir, checkpoint_every)
+    return result
+
+
+def fit_folds(
+    graphs: Sequence[Graph],
+    model: str | Kernel,
+    config: Config | None = None,
+    *,
+    seed: int | Sequence[int] = 0,
+    callbacks: Sequence[Callback] = (),
+    progress: Show = "auto",
+    workdir: str | os.PathLike | None = None,
+    checkpoint_every: int = 1,
+    execution: Execution | None = None,
+    mapping: Literal["auto", "vmap", "loop"] = "auto",
+) -> list[Result]:
+    """Run `fit` on several splits of one graph, in one program per epoch if possible.
+
+    Each member has the batches, the random bits and the stopping rule that `fit` gives
+    it; one that has stopped keeps its best weights and waits for the others. Numbers
+    are those of `fit` up to rounding: first losses agree to 1e-4, later ones drift
+    apart as far as training amplifies that. Members that do not fit into one program
+    (other graphs, numbers of batches, sampled neighbours, too little memory) are
+    trained one after another.
+
+    Args:
+      graphs: The same graph with different splits.
+      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own.
+      config: Settings of the algorithm; the defaults if None.
+      seed: One seed for all graphs, or one per graph.
+      callbacks: As in `fit`; records also have `fold`, the index of their graph.
+      progress: As in `fit`.
+      workdir: As in `fit`.
+      checkpoint_every: As in `fit`.
+      execution: As in `fit`.
+      mapping: "vmap" computes all members in one batched operation, "loop" one after
+        another within the program; "auto" is a loop on a CPU and vmap elsewhere.
+
+    Returns:
+      One `Result` per graph. The seconds of an epoch are divided among the members that
+      it trained.
+    """
+    graphs = list(graphs)
+    if not graphs:
+        raise ValueError("graphs is empty; give the splits of a graph.")
+    if mapping not in ("auto", "vmap", "loop"):
+        raise ValueError(f"mapping is {mapping!r}; it must be auto, vmap or loop.")
+    seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
+    if len(seeds) != len(graphs):
+        raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
+    run = _Run(find_kernel(model), config or Config(), execution or Execution())
+    run.check(graphs, seeds)
+
+    def tell(member: int, record: dict[str, Any]) -> None:
+        for callback in callbacks if is_main() else ():
+            callback(record | {"fold": member})
+
+    saving = workdir, checkpoint_every
+    try:
+        joint = functools.partial(JointPopulation, mapping=mapping)
+        return run.fit(graphs, seeds, tell, progress, *saving, joint)
+    except CannotJoinError as error:
+        _log.info("The graphs are trained one after another. %s", error)
+    results = []
+    for i, (graph, own) in enumerate(zip(graphs, seeds, strict=True)):
+        folder = None if workdir is None else os.path.join(os.fspath(workdir), str(i))
+
+        def tell_one(member: int, record: dict[str, Any], i: int = i) -> None:
+            tell(i + member, record)
+
+        results += run.fit([graph], [own], tell_one, progress, folder, checkpoint_every)
+    return results
+
+
+class _Run(NamedTuple):
+    """A kernel, its settings, and how it is executed."""
+
+    kernel: Kernel
+    config: Config
+    execution: Execution
+
+    def check(self, graphs: Sequence[Graph], seeds: Sequence[int]) -> None:
+        """Raise `ValueError` for arguments that cannot be learned from."""
+        for graph, seed in zip(graphs, seeds, strict=True):
+            check_inputs(graph, self.config, seed)
+        if not isinstance(self.execution, Execution):
+            kind = type(self.execution).__name__
+            raise ValueError(f"execution is a {kind}; give a hopf_jax.Execution.")
+
+    def fit(
+        self,
+        given: Sequence[Graph],
+        seeds: Sequence[int],
+        tell: Callable[[int, dict[str, Any]], None],
+        progress: Show,
+        workdir: str | os.PathLike | None,
+        checkpoint_every: int,
+        make_population: Callable[..., Population] = Population,
+    ) -> list[Result]:
+        """Run the HOPF loop over members; one `Result` per graph.
+
+        Algorithm 1: start from empty label summaries; learn to predict from them; infer
+        all nodes; make the next summaries of these predictions; repeat.
+        """
+        kernel, config, execution = self
+        members = [
+            Member(readable(graph, kernel, config, seed), seed)
+            for graph, seed in zip(given, seeds, strict=True)
+        ]
+        graph = members[0].graph
+        net = make_net(kernel, config, sizes_of(graph, kernel, config))
+        objective = Objective.of(config, graph.multilabel)
+        plan = make_plan(graph, kernel, config, execution)
+        with checkpointed(
+            workdir,
+            lambda: identify(given, kernel, config, seeds),
             checkpoint_every,
-        ) as (standing, keep),
-        progress_bar(
-            progress, desc="fit", unit=" epochs", initial=standing.num_epochs
-        ) as bar,
-    ):
-        history = standing.history
-        params: Params | None = standing.weights[-1] if standing.weights else None
-        # A run that is finished in its workdir needs no batches.
-        made = None if standing.finished else _prepare(graph, row, config, seed, spread)
-        while made is not None and not standing.finished:
-            feeds, whole, first, features = made
-            t = len(standing.iterations) + 1
-            before = [record for record in history if record["iteration"] == t]
-            begun = time.perf_counter() - sum(record["seconds"] for record in before)
-            learn_key, params = start_iteration(net, seed, t, params, config.warm_start)
-
-            def on_epoch(
-                record: dict[str, Any], progress: Progress, last: Standing = standing
-            ) -> None:
-                history.append({"iteration": len(last.iterations) + 1} | record)
-                show_epoch(bar, history[-1])
-                for callback in callbacks if is_main() else ():
-                    callback(history[-1])
-                keep(last._replace(num_epochs=len(history), progress=progress))
-
-            inputs = Inputs(features, standing.summary, omega)
-            if first is not None:
-                read = first.neighbours(standing.summary)
-                inputs = inputs._replace(neighbours=read)
-                del read
-            params = learn(
-                *(net, objective, params, feeds, inputs, config, learn_key, on_epoch),
-                progress=standing.progress,
+            execution_notes(execution),
+        ) as (restored, save):
+            run = RunState(
+                tuple(MemberState(first_summary(m.graph, net), []) for m in members)
             )
-            del inputs  # An iteration is to hold no more than the first.
-            # Not held by a name: an iteration is to leave nothing but its standing.
-            standing = conclude(
-                *(standing, graph, net, config, params),
-                predict_together(
-                    *(net, params, whole, standing.summary),
-                    with_hidden=config.summary == "hidden",
-                ),
-                begun,
-            )
-            keep(standing)
-    return to_result(standing, given, graph, net, config, seed)
+            if restored is not None:
+                like = jax.eval_shape(lambda: _first_state(net, objective))
+                run = RunState.unpack(*restored, like)
+            population: Population | None = None
+            if not run.finished:  # A finished run needs no batches.
+                whole = plan.whole_graph(graph)
+                population = make_population(
+                    net, objective, members, plan, whole, config.weighted_loss
+                )
+            with progress_bar(
+                progress, desc="fit", unit=" epochs", initial=run.num_epochs
+            ) as bar:
+                while population is not None and not run.finished:
+                    run = _iterate(population, whole, config, run, save, bar, tell)
+                    save(run)
+        states = zip(run.members, given, members, strict=True)
+        return [self._result(state, g, net, m) for state, g, m in states]
+
+    def _result(
+        self, state: MemberState, given: Graph, net: Net, member: Member
+    ) -> Result:
+        """Return the result of a finished member."""
+        graph = member.graph
+        return Result(
+            kernel=net.kernel,
+            config=self.config,
+            sizes=net.sizes,
+            seed=member.seed,
+            multilabel=graph.multilabel,
+            label_names=graph.label_names,
+            weights=state.weights,
+            iteration=state.best,
+            probabilities=state.probabilities,
+            scores=state.iterations[state.best - 1]["scores"],
+            history=state.history,
+            iterations=list(state.iterations),
+            calibration=calibrate(graph, state.probabilities),
+            graph=given,
+            execution=self.execution,
+        )
 
 
-def conclude(
-    standing: Standing,
+def _iterate(
+    population: Population,
+    whole: WholeGraph,
+    config: Config,
+    run: RunState,
+    save: Callable[[RunState], None],
+    bar: tqdm,
+    tell: Callable[[int, dict[str, Any]], None],
+) -> RunState:
+    """Run one iteration of Algorithm 1 for all members that are not finished."""
+    net, states = population.net, run.members
+    live = [not state.finished for state in states]
+    t = 1 + max(len(state.iterations) for state in states)
+    starts = [
+        start_iteration(
+            net,
+            member.seed,
+            t,
+            state.weights[-1] if state.weights else None,
+            config.warm_start,
+        )
+        for member, state in zip(population.members, states, strict=True)
+    ]
+
+    def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
+        for i, record in records.items():
+            states[i].history.append({"iteration": t} | record)
+            show_epoch(bar, states[i].history[-1])
+            tell(i, states[i].history[-1])
+        now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
+        save(RunState(now, progress))
+
+    # Learn, with the label summaries of the previous iteration as fixed inputs.
+    params = learn(
+        population,
+        [start for _, start in starts],
+        population.inputs([state.summary for state in states]),
+        config,
+        [key for key, _ in starts],
+        on_epoch,
+        live=live,
+        progress=run.progress,
+    )
+    # Infer all nodes, and turn the predictions into the next label summaries.
+    completed = [
+        _complete(state, member.graph, net, config, learned, whole) if alive else state
+        for state, member, learned, alive in zip(
+            states, population.members, params, live, strict=True
+        )
+    ]
+    return RunState(tuple(completed))
+
+
+def _complete(
+    state: MemberState,
     graph: Graph,
     net: Net,
     config: Config,
     params: Params,
-    outputs: tuple[np.ndarray, np.ndarray | None],
-    begun: float,
-) -> Standing:
-    """Where a run stands once an iteration is learned and all nodes are predicted.
-
-    Args:
-      standing: while the iteration was learned; its history is complete.
-      graph: as the row reads it, with the split that is learned.
-      net: the row and its widths.
-      config: settings.
-      params: what was learned.
-      outputs: logits [N, C] and, where summaries are made of it, h_K [N, *].
-      begun: when the iteration began, by `time.perf_counter`.
-    """
-    logits, hidden = outputs
-    t, history = len(standing.iterations) + 1, standing.history
-    predicted = probabilities(logits, graph.multilabel)
-    last = new = standing.summary
-    if last is not None:
-        new = next_summary(graph, config, t, last, predicted, hidden)
-    predicted = output(graph, config, predicted, new)
-    record: dict[str, Any] = {"iteration": t, "epochs": history[-1]["epoch"]}
-    record |= {"scores": score(graph, predicted, config.scoring)}
-    record |= {"seconds": time.perf_counter() - begun}
-    right = node_scores(graph, graph.validation, predicted, config.scoring)
-    finished = t == (config.num_iterations if net.row.iterative else 1)
+    whole: WholeGraph,
+) -> MemberState:
+    """Return the state of a member after an iteration: predict, summarise and score."""
+    begun = time.perf_counter()
+    t, history, last = len(state.iterations) + 1, state.history, state.summary
+    with_hidden = config.summary == "hidden"
+    predicted, new = complete_iteration(
+        graph,
+        config,
+        t,
+        last,
+        *predict_on_all_processes(net, params, whole, last, with_hidden),
+        multilabel=graph.multilabel,
+    )
+    seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
+    record = {
+        "iteration": t,
+        "epochs": history[-1]["epoch"],
+        "scores": score(graph, predicted, config.scoring),
+        "seconds": seconds + time.perf_counter() - begun,
+    }
+    finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new, last) < config.tolerance
-    standing = standing._replace(
+    right = node_scores(graph, graph.validation, predicted, config.scoring)
+    state = state._replace(
         summary=new,
         num_epochs=len(history),
-        weights=(*standing.weights, jax.device_get(params)),
-        iterations=(*standing.iterations, record),
-        right=(*standing.right, right),
-        progress=None,
+        weights=(*state.weights, params),
+        iterations=(*state.iterations, record),
+        right=(*state.right, right),
         finished=finished,
     )
-    held = [record["scores"]["validation"] for record in standing.iterations]
-    if as_good_as_any(held, standing.right):
-        standing = standing._replace(best=t, probabilities=predicted)
-    return standing
-
-
-def to_result(
-    standing: Standing, given: Graph, graph: Graph, net: Net, config: Config, seed: int
-) -> Result:
-    """The result of a finished run on a graph, as given and as the row reads it."""
-    return Result(
-        row=net.row,
-        config=config,
-        sizes=net.sizes,
-        seed=seed,
-        multilabel=graph.multilabel,
-        label_names=graph.label_names,
-        weights=standing.weights,
-        iteration=standing.best,
-        probabilities=standing.probabilities,
-        scores=standing.iterations[standing.best - 1]["scores"],
-        history=standing.history,
-        iterations=list(standing.iterations),
-        calibration=calibrate(graph, standing.probabilities),
-        graph=given,
-    )
+    held = [record["scores"]["validation"] for record in state.iterations]
+    if as_good_as_any(held, state.right):
+        state = state._replace(best=t, probabilities=predicted)
+    return state
 
 
 def check_inputs(graph: Graph, config: Config, seed: int) -> None:
-    """Says what `fit` cannot learn from."""
+    """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     if not isinstance(graph, Graph):
         raise ValueError(
             f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
@@ -245,72 +391,14 @@ def check_inputs(graph: Graph, config: Config, seed: int) -> None:
         raise ValueError("The graph has no features: features has 0 columns.")
 
 
-def sizes_of(graph: Graph, row: Row, config: Config) -> Sizes:
-    """The widths of a row on a graph."""
+def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
+    """Return the widths of a kernel on a graph."""
     features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
     summary = 0
-    if row.iterative:
-        hidden_width = row.width(features, hidden, row.num_layers(hops))
+    if kernel.iterative:
+        hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
     return Sizes(features, graph.num_labels, hidden, hops, summary)
-
-
-def _prepare(
-    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None
-) -> tuple[tuple[Feed, Feed], WholeGraph, FirstHop | None, Matrix]:
-    """What all iterations use: batches, chunks, the first hop, features to gather."""
-    feeds = _feeds(graph, row, config, seed, spread)
-    whole = _whole(graph, row, config)
-    first: FirstHop | None = None
-    if known_ahead(graph, row, config):
-        every = WholeGraph(graph, config.chunk_edges) if whole.shared else whole
-        first = FirstHop(row, every)
-    resident = feeds[0].features == "resident"
-    return feeds, whole, first, whole.all_features() if resident else None
-
-
-def feed_settings(
-    graph: Graph, row: Row, config: Config
-) -> tuple[FeedSettings, FeedSettings]:
-    """How batches of training and of validation nodes are cut and kept."""
-    reach = row.reach(config.num_hops) - known_ahead(graph, row, config)
-    fanouts = None if config.fanouts is None else config.fanouts[:reach]
-    train = FeedSettings(
-        reach, config.batch_size, fanouts, memory_budget=config.memory_budget
-    )
-    held = FeedSettings(
-        reach,
-        config.batch_size,
-        fanouts,
-        memory_budget=config.memory_budget,
-        resample=False,
-        shuffle=False,
-        transposed=False,
-    )
-    return train, held
-
-
-def _feeds(
-    graph: Graph, row: Row, config: Config, seed: int, spread: Spread | None = None
-) -> tuple[Feed, Feed]:
-    train, held = feed_settings(graph, row, config)
-    learned, checked = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
-    if spread is None:
-        return Feed(graph, learned, train, seed), Feed(graph, checked, held, seed)
-    return (
-        LaneFeed(graph, learned, train, seed, spread),
-        LaneFeed(graph, checked, held, seed, spread),
-    )
-
-
-def _whole(graph: Graph, row: Row, config: Config) -> WholeGraph:
-    """All nodes, or in a job of several processes this one's share of them."""
-    count = jax.process_count()
-    if count == 1:
-        return WholeGraph(graph, config.chunk_edges)
-    own = share(graph.indptr, jax.process_index(), count)
-    halo = row.num_layers(config.num_hops) if row.psi else 0
-    return WholeGraph(graph, config.chunk_edges, own, halo)
 
 
 def _first_state(net: Net, objective: Objective) -> State:
@@ -320,7 +408,7 @@ def _first_state(net: Net, objective: Objective) -> State:
 
 @functools.partial(jax.jit, static_argnames=("net",))
 def _draw(net, seed, iteration):
-    """An iteration's key and fresh weights, as one program."""
+    """Return the key of an iteration and new weights, from one program."""
     key = jax.random.key(seed)
     learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
     return learn_key, net.init(init_key, method="declare")["params"]
@@ -329,7 +417,10 @@ def _draw(net, seed, iteration):
 def start_iteration(
     net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
 ) -> tuple[jax.Array, Params]:
-    """The key; fresh weights, or the last iteration's with a fresh output layer."""
+    """Return the key of an iteration and the weights it starts from.
+
+    New weights, or the previous ones with a new output layer.
+    """
     learn_key, fresh = _draw(net, np.uint32(seed), np.uint32(iteration))
     if last is None or not warm_start:
         return learn_key, fresh
@@ -337,8 +428,8 @@ def start_iteration(
     return learn_key, last | new
 
 
-def progress_bar(progress: Any, **settings: Any) -> tqdm:
-    """A bar on stderr; "auto" shows it in a terminal and in a notebook."""
+def progress_bar(progress: Show, **settings: Any) -> tqdm:
+    """Return a bar on stderr; "auto" shows it in a terminal and in a notebook."""
     if progress == "auto":
         notebook = "ipykernel" in sys.modules
         progress = is_main() and (notebook or sys.stderr.isatty())
@@ -346,7 +437,7 @@ def progress_bar(progress: Any, **settings: Any) -> tqdm:
 
 
 def show_epoch(bar: tqdm, record: dict[str, Any]) -> None:
-    """One epoch further."""
+    """Advance the bar by one epoch."""
     bar.update()
     if not bar.disable:
         bar.set_postfix(

@@ -17,7 +17,7 @@ import numpy as np
 import scipy  # scipy.stats takes a second to import, and does so when it is first used
 from numpy.typing import ArrayLike
 
-from hopf_jax.checks import check_number, check_whole, to_array
+from hopf_jax.graph import check_number, check_whole, to_array
 
 Table = Mapping[str, Mapping[str, float]]
 

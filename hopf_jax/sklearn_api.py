@@ -15,11 +15,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from hopf_jax import checks
-from hopf_jax.config import Config
+from hopf_jax.config import Config, Execution
 from hopf_jax.fitting import fit
-from hopf_jax.graph import Graph
-from hopf_jax.models import DEFAULT_MODEL, Row
+from hopf_jax.graph import Graph, check_ids
+from hopf_jax.kernels import DEFAULT_MODEL, Kernel
 
 
 class HOPFClassifier(ClassifierMixin, BaseEstimator):
@@ -39,10 +38,11 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
       graph: a `Graph`, or None. Clones share it.
-      model: a name from `hopf_jax.MODELS`, or a `Row`.
+      model: a name from `hopf_jax.MODELS`, or a `Kernel`.
       num_hops, hidden_size, num_iterations, learning_rate, l2, dropout, max_epochs: as
         in `Config`; None leaves what `config` says.
       config: all other settings; the defaults if None.
+      execution: memory, chunk size and devices; the defaults if None.
       validation_fraction: of the nodes given to `fit`, held out of each class to stop
         and choose by. Above 0, below 1; at least one node.
       random_state: a seed, a RandomState, or None for another one every time.
@@ -57,7 +57,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         graph: Graph | None = None,
-        model: str | Row = DEFAULT_MODEL,
+        model: str | Kernel = DEFAULT_MODEL,
         *,
         num_hops: int | None = None,
         hidden_size: int | None = None,
@@ -67,6 +67,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         dropout: float | None = None,
         max_epochs: int | None = None,
         config: Config | None = None,
+        execution: Execution | None = None,
         validation_fraction: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
     ):
@@ -80,6 +81,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         self.dropout = dropout
         self.max_epochs = max_epochs
         self.config = config
+        self.execution = execution
         self.validation_fraction = validation_fraction
         self.random_state = random_state
 
@@ -119,7 +121,12 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
             label_names=tuple(str(name) for name in self.classes_),
         ).with_split(known & ~held, held)
         self.result_ = fit(
-            labelled, self.model, self._settings(), seed=int(seed), progress=False
+            labelled,
+            self.model,
+            self._settings(),
+            seed=int(seed),
+            progress=False,
+            execution=self.execution,
         )
         self.n_iter_ = len(self.result_.history)
         return self
@@ -187,7 +194,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         ids = X[:, 0]
         if ids.dtype.kind == "f" and (ids == np.floor(ids)).all():
             ids = ids.astype(np.int64)
-        return checks.check_ids(ids, self.graph.num_nodes, "X")
+        return check_ids(ids, self.graph.num_nodes, "X")
 
     def _encode(self, y: Any) -> np.ndarray:
         """Labels as a 0/1 matrix [n, C]; sets `classes_`."""

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Graph
-from hopf_jax.batching import Layout, Neighborhoods, pad
+from hopf_jax.batching.subgraphs import Layout, Neighborhoods, pad
 from hopf_jax.datasets import DATASETS, find
 from hopf_jax.fitting import sizes_of
-from hopf_jax.result import make_net
+from hopf_jax.results.result import make_net
 
 NUM_NODES, NUM_FEATURES, NUM_LABELS, NUM_HOPS = 18, 7, 3, 2
 ISOLATED = (3, 11)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import MODELS, Aggregate, Config, Graph, Row, fit
-from hopf_jax.aggregators import mean
-from hopf_jax.fitting import _feeds
+from hopf_jax import MODELS, Aggregate, Config, Graph, Kernel, fit
+from hopf_jax.fitting import _loaders
+from hopf_jax.kernels.aggregators import mean
 from tests import graphs
 
 # One net and one objective for most tests: they share what is compiled.
@@ -206,8 +206,8 @@ def uneven():
 def test_streamed_training_is_resident_training_over_groups():
     graph = uneven()
     config = vary(batch_size=1, num_iterations=1, max_epochs=2)
-    feeds = _feeds(graph, MODELS["nip-mean"], config, 0)
-    assert len(feeds[0].layouts) > 1
+    loaders = _loaders(graph, MODELS["nip-mean"], config, 0)
+    assert len(loaders[0].layouts) > 1
     one, other = (
         fit(graph, "nip-mean", dataclasses.replace(config, memory_budget=budget))
         for budget in (2 * 10**9, 0)
@@ -220,7 +220,7 @@ def test_a_run_compiles_one_program_a_bucket(compiled):
     result = fitted(hidden_size=6)
     assert len(result.history) == 12
     assert compiled["resident_epoch"] == 1
-    train, held = _feeds(graphs.tiny("weighted"), MODELS[ITERATIVE], SHORT, 0)
+    train, held = _loaders(graphs.tiny("weighted"), MODELS[ITERATIVE], SHORT, 0)
     assert train.num_batches > len(train.layouts)
     streamed = fitted(hidden_size=6, memory_budget=0)
     assert len(streamed.history) == 12
@@ -372,7 +372,7 @@ def test_progress_is_silent_when_piped_and_shown_when_asked(capsys):
 def test_the_defaults_are_taken():
     fast = {"max_epochs": 1, "num_iterations": 1}
     result = fit(graphs.tiny("weighted"), config=Config(**fast))
-    assert result.row == MODELS["i-nip-mean"]
+    assert result.kernel == MODELS["i-nip-mean"]
     assert result.seed == 0
 
 
@@ -458,15 +458,15 @@ def heaviest(graph, x, num_receivers, weights, draws):
 
 
 def test_a_row_and_an_aggregate_of_ones_own():
-    mine = Row(("h0",), ("h", "y"), Aggregate("half-sum", heaviest))
+    mine = Kernel(("h0",), ("h", "y"), Aggregate("half-sum", heaviest))
     result = fitted(model=mine)
-    assert result.row is mine
+    assert result.kernel is mine
     graph = graphs.tiny("weighted")
     np.testing.assert_array_equal(result.predict_proba(graph), result.probabilities)
 
 
 def test_a_row_that_the_table_has_gives_what_its_name_gives(base):
-    row = Row(("h0",), ("h", "y"), mean, skip_from=2)
+    row = Kernel(("h0",), ("h", "y"), mean, skip_from=2)
     assert_same_weights(base, fitted(model=row))
 
 

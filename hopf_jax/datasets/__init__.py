@@ -12,14 +12,9 @@ from hopf_jax.datasets.loading import (
     normalize_rows,
 )
 from hopf_jax.datasets.registry import DATASETS, Counts, Dataset
-from hopf_jax.datasets.splits import draw_split, split_graph
 from hopf_jax.datasets.streamed import write_random
-from hopf_jax.datasets.synthetic import (
-    SYNTHETIC,
-    make_chain,
-    make_planted,
-    make_random,
-)
+from hopf_jax.datasets.synthetic import SYNTHETIC, make_chain, make_planted, make_random
+from hopf_jax.graph import draw_split, split_graph
 
 __all__ = [
     "DATASETS",

@@ -7,10 +7,10 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax import checks
 from hopf_jax.datasets import files, graphsage, planetoid
 from hopf_jax.datasets.compact import Contents, as_features, load_npz, one_hot
 from hopf_jax.datasets.registry import Layout
+from hopf_jax.graph import check_nodes
 
 # The authors' names of the sets, in the order of their codes in `Contents.splits`.
 _SETS = ("train", "val", "test")
@@ -144,7 +144,7 @@ def _read_splits(folder: Path, layout: Layout, num_nodes: int) -> dict[str, np.n
     for name in names:
         _, percent, fold, file = name.split("/")
         code = _SETS.index(file.removesuffix("_ids.npy")) + 1
-        mask = checks.check_nodes(_load(folder / name), num_nodes, name)
+        mask = check_nodes(_load(folder / name), num_nodes, name)
         codes = splits.setdefault(f"{percent}/{fold}", np.zeros(num_nodes, np.uint8))
         if codes[mask].any():
             raise ValueError(f"{name} has nodes of another set")

@@ -12,14 +12,8 @@ import scipy.sparse as sp
 from hopf_jax.datasets import compact, fetch, formats
 from hopf_jax.datasets.compact import Contents
 from hopf_jax.datasets.registry import DATASETS, Counts, Dataset, Layout
-from hopf_jax.datasets.splits import (
-    check_draw,
-    decode_split,
-    draw_split,
-    split_graph,
-)
 from hopf_jax.datasets.synthetic import SYNTHETIC, make_chain
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, check_draw, decode_split, draw_split, split_graph
 
 
 def load_dataset(

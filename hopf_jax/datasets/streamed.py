@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from hopf_jax.storage import describe, new_folder
+from hopf_jax.graph import describe, new_folder
 
 _EDGES_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 18

@@ -5,9 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hopf_jax import checks
-from hopf_jax.datasets.splits import draw_split
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, check_number, check_whole, draw_split
 
 
 def make_random(
@@ -55,8 +53,8 @@ def make_planted(
         random directions of length 1. 0 makes the features tell the class.
     """
     _check_sizes(num_nodes, num_edges, num_features, num_labels, seed)
-    checks.check_number(homophily, "homophily", lambda h: 0 <= h <= 1, "in [0, 1]")
-    checks.check_number(noise, "noise", lambda s: 0 <= s < 1e30, "from 0, below 1e30")
+    check_number(homophily, "homophily", lambda h: 0 <= h <= 1, "in [0, 1]")
+    check_number(noise, "noise", lambda s: 0 <= s < 1e30, "from 0, below 1e30")
     if num_labels < 2 or num_nodes < 2 * num_labels:
         raise ValueError(
             f"{num_nodes} nodes cannot hold {num_labels} classes; a class needs two "
@@ -97,7 +95,7 @@ def make_chain(num_nodes: int = 6) -> Graph:
     aggregate. The first half is one class, the second half another; the ends are
     trained on, their neighbours validate, and the middle is the test.
     """
-    if checks.check_whole(num_nodes, "num_nodes") < 5:
+    if check_whole(num_nodes, "num_nodes") < 5:
         raise ValueError(f"num_nodes is {num_nodes}; a chain with all sets needs 5.")
     nodes = np.arange(num_nodes)
     return Graph.from_edges(
@@ -114,11 +112,11 @@ def make_chain(num_nodes: int = 6) -> Graph:
 def _check_sizes(
     num_nodes: int, num_edges: int, num_features: int, num_labels: int, seed: int
 ) -> None:
-    checks.check_whole(num_nodes, "num_nodes", 1)
-    checks.check_whole(num_edges, "num_edges")
-    checks.check_whole(num_features, "num_features", 1)
-    checks.check_whole(num_labels, "num_labels", 1)
-    checks.check_whole(seed, "seed")
+    check_whole(num_nodes, "num_nodes", 1)
+    check_whole(num_edges, "num_edges")
+    check_whole(num_features, "num_features", 1)
+    check_whole(num_labels, "num_labels", 1)
+    check_whole(seed, "seed")
 
 
 def _distinct_edges(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments import cells, reproduce
-from hopf_jax.graph import SPLITS
-from hopf_jax.models import MODELS
+from hopf_jax.graph.graph import SPLITS
+from hopf_jax.kernels.table import MODELS
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from experiments import (
     turns,
     whole_runs,
 )
+from hopf_jax.batching.loader import Loader, LoaderSettings
 from hopf_jax.datasets import make_random
-from hopf_jax.feeding import Feed, FeedSettings
 
 
 def test_a_quick_run_without_the_peer(tmp_path, capsys):
@@ -91,14 +91,14 @@ def test_the_peer_computes_the_same(tmp_path):
 def test_padding_and_bytes_stay_within_bounds(hops):
     graph = make_random(5000, 25_000, 10, 5)
     roots = np.arange(1600)
-    how = FeedSettings(hops, 32, memory_budget=10**9)
-    feed = Feed(graph, roots, how, seed=0)
-    counted = benchmark_jax.counts(feed)
+    how = LoaderSettings(hops, 32, memory_budget=10**9)
+    loader = Loader(graph, roots, how, seed=0)
+    counted = benchmark_jax.counts(loader)
     assert counted["batches"] == 50
     assert 0 <= counted["node_waste"] < 0.25
     assert 0 <= counted["edge_waste"] < 0.25
-    # What the feed plans with is never less than what it holds, nor far more.
-    assert counted["resident_bytes"] <= feed.nbytes < 1.3 * counted["resident_bytes"]
+    # What the loader plans with is never less than what it holds, nor far more.
+    assert counted["resident_bytes"] <= loader.nbytes < 1.3 * counted["resident_bytes"]
     # Ids and degrees of a node; ends and weight of an edge; each hop's rows, twice,
     # and edges, twice, for the gradient: with padding, at most so many words.
     words = (2 + 3 * hops) * counted["nodes"] + (3 + 2 * hops) * counted["edges"]
@@ -107,8 +107,8 @@ def test_padding_and_bytes_stay_within_bounds(hops):
 
 def test_streamed_batches_hold_nothing():
     graph = make_random(300, 900, 4, 2)
-    feed = Feed(graph, np.arange(64), FeedSettings(2, 32), seed=0)
-    counted = benchmark_jax.counts(feed)
+    loader = Loader(graph, np.arange(64), LoaderSettings(2, 32), seed=0)
+    counted = benchmark_jax.counts(loader)
     assert not counted["resident"] and counted["resident_bytes"] == 0
 
 
@@ -173,7 +173,7 @@ def test_the_peer_reads_the_rules_without_jax():
     code = (
         "import sys; sys.modules['jax'] = None  # Importing it fails.\n"
         "from experiments import turns; turns.library_without_jax()\n"
-        "from hopf_jax.patience import Patience, as_good_as_any\n"
+        "from hopf_jax.learning.stopping import Patience, as_good_as_any\n"
         "from hopf_jax.metrics import f1_from_counts\n"
         "print(f1_from_counts([1, 1], [0, 1], [1, 0])['micro_f1'])"
     )

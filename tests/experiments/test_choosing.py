@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from experiments import choosing
-from hopf_jax import fitting, patience, training
+from hopf_jax import fitting
 from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.learning import stopping, training
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +51,18 @@ def test_last_within_errors_is_what_fit_reports():
         held = [{"micro_f1": r.mean(), "macro_f1": r.mean()} for r in right]
         reported = 0
         for t in range(1, 6):
-            if patience.as_good_as_any(held[:t], right[:t]):
+            if stopping.as_good_as_any(held[:t], right[:t]):
                 reported = t - 1
         assert choosing.REPORTING["last within 2 errors"](held, right) == reported
 
 
 def test_fit_is_as_it_was_after_a_trial():
-    before = training.Patience, patience._FALLS, fitting.as_good_as_any
+    before = training.Patience, stopping._FALLS, fitting.as_good_as_any
     falling = {"loss": 1.0, "micro_f1": 0.5}
     with choosing._stopping_by("fresh, 1%") as seen:
-        assert patience._FALLS == 0.99
+        assert stopping._FALLS == 0.99
         assert training.Patience(0.1, 3, 5)._learns(falling)
         fitting.as_good_as_any([falling], [np.ones(3)])  # An iteration is over.
         assert len(seen) == 1
         assert not training.Patience(0.1, 3, 5)._learns(falling)
-    assert before == (training.Patience, patience._FALLS, fitting.as_good_as_any)
+    assert before == (training.Patience, stopping._FALLS, fitting.as_good_as_any)

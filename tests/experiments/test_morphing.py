@@ -8,8 +8,8 @@ import pytest
 from experiments import folders, jacobians, kernels, morphing
 from hopf_jax import Config, fit
 from hopf_jax.datasets import make_planted, split_graph
-from hopf_jax.inference import WholeGraph, predict_logits
-from hopf_jax.result import make_net
+from hopf_jax.inference.prediction import WholeGraph, predict_logits
+from hopf_jax.results.result import make_net
 
 HOPS = 5
 
@@ -61,7 +61,7 @@ def test_shares_are_those_of_finite_differences(graph):
     """Moving one feature of one node at a time moves the model's own predictions."""
     config = Config(num_hops=2, hidden_size=4, max_epochs=3, dropout=0.0)
     result = fit(graph, "gcn-mean", config, progress=False)
-    net = make_net(result.row, config, result.sizes)
+    net = make_net(result.kernel, config, result.sizes)
     root = np.flatnonzero(graph.test & (np.diff(graph.indptr) > 0))[0]
     only = dataclasses.replace(graph, test=np.arange(graph.num_nodes) == root)
 

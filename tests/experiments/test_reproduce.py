@@ -12,7 +12,7 @@ import pytest
 from experiments import cells, folders, paper, reproduce, tables
 from experiments.reproduce import choose_hops
 from hopf_jax.datasets import make_planted, split_graph
-from hopf_jax.models import MODELS
+from hopf_jax.kernels.table import MODELS
 from hopf_jax.together import CannotJoinError
 
 MODELS_RUN = "bl-node,ss-ica"

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import hopf_jax
 from experiments import folders, halos, large, partitioned, scaling_doc, weak_scaling
 from hopf_jax.datasets import make_planted
-from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.inference.prediction import WholeGraph, predict_logits
 from tests import graphs
 
 

@@ -219,7 +219,7 @@ def saved():
         memory.write(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hopf_jax.result.write_atomically", write)
+        patch.setattr("hopf_jax.results.result.write_atomically", write)
         result.save("unused")
     return memory.getvalue()
 

@@ -14,13 +14,13 @@ from hopf_jax import (
     Config,
     Gate,
     Graph,
-    Row,
+    Kernel,
     datasets,
     load_dataset,
     metrics,
 )
-from hopf_jax.aggregators import AGGREGATES, mean
-from hopf_jax.models import find_row, row_from_json, row_to_json
+from hopf_jax.kernels.aggregators import AGGREGATES, mean
+from hopf_jax.kernels.table import find_kernel, kernel_from_json, kernel_to_json
 from tests.fuzzing import Refused, anything, attempt, fuzz, scalars
 
 CHOICES = {
@@ -68,7 +68,7 @@ signals = st.lists(st.sampled_from(["h0", "h", "y"]), max_size=3).map(tuple)
 def test_a_row_is_possible_or_refused(phi, psi, aggregate, flags, skip_from):
     names = ("shared_weights", "concat", "input_layer", "learned_hops")
     row = attempt(
-        Row,
+        Kernel,
         phi,
         psi,
         AGGREGATES[aggregate],
@@ -77,14 +77,14 @@ def test_a_row_is_possible_or_refused(phi, psi, aggregate, flags, skip_from):
     )
     if isinstance(row, Refused):
         return
-    assert row_from_json(row_to_json(row)) == row
+    assert kernel_from_json(kernel_to_json(row)) == row
     assert row.iterative == ("y" in phi + psi)
     for num_hops in range(4):
         assert 0 <= row.reach(num_hops) <= num_hops
         assert row.width(5, 3, num_hops) in (3, 5, 6)
 
 
-ROW_FIELDS = [f.name for f in dataclasses.fields(Row)]
+ROW_FIELDS = [f.name for f in dataclasses.fields(Kernel)]
 
 
 @fuzz(
@@ -98,7 +98,7 @@ def test_anything_as_a_field_of_a_row(name, value, base):
     row = attempt(dataclasses.replace, MODELS[base], **{name: value})
     if not isinstance(row, Refused):
         hash(row)
-        assert row_from_json(row_to_json(row)) == row
+        assert kernel_from_json(kernel_to_json(row)) == row
 
 
 @fuzz(20, 150, scale=anything, power=scalars)
@@ -117,7 +117,7 @@ def test_anything_as_an_aggregate(name, apply):
 
 @fuzz(20, 100, model=anything)
 def test_anything_as_a_model(model):
-    row = attempt(find_row, model)
+    row = attempt(find_kernel, model)
     assert isinstance(row, Refused) or row is MODELS[model]
 
 

@@ -1,0 +1,68 @@
+"""From a graph to padded subgraphs on a device."""
+
+from hopf_jax.batching.grouping import deal
+from hopf_jax.batching.loader import Group, Loader, LoaderSettings
+from hopf_jax.batching.padding import (
+    Batch,
+    HopGraph,
+    Layout,
+    feature_placement,
+    fill,
+    fill_rows,
+    node_features,
+    num_values,
+    pad,
+    round_up,
+)
+from hopf_jax.batching.sharded_loader import ShardedLoader, make_loader
+from hopf_jax.batching.sparse import (
+    Array,
+    Matrix,
+    Rows,
+    SparseMatrix,
+    matmul,
+    row_of_entry,
+    spmm,
+    to_dense,
+)
+from hopf_jax.batching.subgraphs import (
+    Neighborhoods,
+    Subgraph,
+    new_nodes,
+    ranges,
+    shuffle_neighbors,
+    thin,
+)
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Group",
+    "HopGraph",
+    "Layout",
+    "Loader",
+    "LoaderSettings",
+    "Matrix",
+    "Neighborhoods",
+    "Rows",
+    "ShardedLoader",
+    "SparseMatrix",
+    "Subgraph",
+    "deal",
+    "feature_placement",
+    "fill",
+    "fill_rows",
+    "make_loader",
+    "matmul",
+    "new_nodes",
+    "node_features",
+    "num_values",
+    "pad",
+    "ranges",
+    "round_up",
+    "row_of_entry",
+    "shuffle_neighbors",
+    "spmm",
+    "thin",
+    "to_dense",
+]

@@ -1,0 +1,7 @@
+"""The command line `hopf`."""
+
+from hopf_jax.cli.commands import main
+
+__all__ = [
+    "main",
+]

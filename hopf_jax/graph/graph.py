@@ -1,0 +1,393 @@
+"""`Graph`: a host-side attributed graph, checked once, when it is made."""
+
+import dataclasses
+from typing import Any, Self
+
+import jraph
+import numpy as np
+import scipy.sparse as sp
+
+from hopf_jax.graph.labels import check_labels, check_multilabel, gather_labels
+from hopf_jax.graph.validation import (
+    check_csr,
+    check_degrees,
+    check_edges,
+    check_features,
+    check_nodes,
+    check_split,
+    to_array,
+)
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """An attributed graph, with some labels and, if it is to be learned from, a split.
+
+    Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`, `from_jraph`
+    or `from_pyg`; all of them take the same keywords.
+
+    Keyword Args:
+      features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map.
+      labels: class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
+        Unknown: -1, NaN, None or "" as an id; a row with a NaN, or an all-zero row of
+        a one-hot matrix.
+      train, validation, test: masks [N] or node ids. Nodes of a set must be labelled.
+      directed: arcs are read as given, receivers reading their senders. Otherwise
+        (default) A becomes max(A, A^T).
+      self_loops: "drop" (default) or "keep". A node is no neighbour of its own: with a
+        loop kept, a training node would read its own label from its own summary.
+      multilabel: True, False, or None to tell from the labels.
+      label_names: C names.
+
+    Duplicate edges are merged: their weights add, or they count once where no weights
+    are given. Edges of weight 0 are no edges. Neighbours keep the order of their ids.
+
+    Attributes:
+      indptr, indices: CSR rows of A: `indices[indptr[i]:indptr[i+1]]` are the nodes
+        that i reads from.
+      weights: [E] float32, or None where all are 1.
+      degree: [N] float32, the row sums of A.
+      labels: [N, C] uint8; `known` [N] says which rows mean something.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray | None
+    features: np.ndarray | sp.csr_array
+    labels: np.ndarray
+    known: np.ndarray
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    multilabel: bool = False
+    label_names: tuple[str, ...] = ()
+    directed: bool = False
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, N."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of arcs of A: an undirected edge counts twice, a self-loop once."""
+        return len(self.indices)
+
+    @property
+    def num_features(self) -> int:
+        """Number of features, F."""
+        return int(self.features.shape[1])
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes or labels, C."""
+        return int(self.labels.shape[1])
+
+    @property
+    def degree(self) -> np.ndarray:
+        """Kernel sums of A, [N] float32: the D of the paper."""
+        if self.weights is None:
+            return np.diff(self.indptr).astype(np.float32)
+        # Not by differences of a running sum: 1 is lost beside 1e30.
+        total = np.zeros(self.num_nodes)
+        rows = np.flatnonzero(np.diff(self.indptr))
+        if rows.size:
+            starts = self.indptr[rows]
+            total[rows] = np.add.reduceat(self.weights, starts, dtype=np.float64)
+        with np.errstate(over="ignore"):  # Refused when the graph is made.
+            return total.astype(np.float32)
+
+    @property
+    def adjacency(self) -> sp.csr_array:
+        """A as a scipy matrix [N, N]; row i holds the nodes that i reads from."""
+        weights = self.weights
+        if weights is None:
+            weights = np.ones(self.num_edges, np.float32)
+        shape = (self.num_nodes, self.num_nodes)
+        return sp.csr_array((weights, self.indices, self.indptr), shape)
+
+    def __repr__(self) -> str:
+        sets = ", ".join(f"{int(getattr(self, s).sum())} {s}" for s in SPLITS)
+        task = "multi-label" if self.multilabel else "multi-class"
+        return (
+            f"Graph({self.num_nodes} nodes, {self.num_edges} edges, "
+            f"{self.num_features} features, {self.num_labels} labels, {task}, "
+            f"{'directed' if self.directed else 'undirected'}; {sets})"
+        )
+
+    def with_split(
+        self, train: Any = None, validation: Any = None, test: Any = None
+    ) -> Self:
+        """The same graph with these nodes (masks or ids) to learn from and score on.
+
+        >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
+        >>> graph.with_split(train=[0], validation=[1], test=[2])
+        Graph(3 nodes, 4 edges, 1 features, 2 labels, multi-class, undirected; 1 train, 1 validation, 1 test)
+        """  # noqa: E501
+        masks: dict[str, Any] = {
+            name: check_nodes(nodes, self.num_nodes, name)
+            for name, nodes in zip(SPLITS, (train, validation, test), strict=True)
+        }
+        check_split(masks, self.known)
+        return dataclasses.replace(self, **masks)
+
+    @classmethod
+    def from_edges(
+        cls,
+        senders: Any,
+        receivers: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        weights: Any = None,
+        train: Any = None,
+        validation: Any = None,
+        test: Any = None,
+        directed: bool = False,
+        self_loops: str = "drop",
+        multilabel: bool | None = None,
+        label_names: Any = None,
+    ) -> Self:
+        """A graph from a list of edges; `weights` [E] are non-negative.
+
+        >>> import numpy as np
+        >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
+        >>> graph.degree.tolist(), graph.label_names, graph.known.tolist()
+        ([1.0, 2.0, 1.0], ('a', 'b'), [True, True, False])
+        """
+        features = check_features(features)
+        n = features.shape[0]
+        senders, receivers, weights = check_edges(senders, receivers, weights, n)
+        values = np.ones(len(senders), np.float32) if weights is None else weights
+        matrix = sp.coo_array((values, (receivers, senders)), (n, n)).tocsr()
+        if weights is None:
+            matrix.data[:] = 1  # Duplicates count once.
+        return cls._build(
+            matrix,
+            features,
+            labels,
+            weighted=weights is not None,
+            train=train,
+            validation=validation,
+            test=test,
+            directed=directed,
+            self_loops=self_loops,
+            multilabel=multilabel,
+            label_names=label_names,
+        )
+
+    @classmethod
+    def from_csr(
+        cls,
+        indptr: Any,
+        indices: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        weights: Any = None,
+        **keywords: Any,
+    ) -> Self:
+        """A graph from CSR rows: `indices[indptr[i]:indptr[i+1]]` are i's senders."""
+        features = check_features(features)
+        indptr, indices = check_csr(indptr, indices, features.shape[0])
+        receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        return cls.from_edges(
+            indices, receivers, features, labels, weights=weights, **keywords
+        )
+
+    @classmethod
+    def from_scipy(
+        cls, adjacency: Any, features: Any, labels: Any = None, **keywords: Any
+    ) -> Self:
+        """A graph from a sparse matrix: row i holds the nodes that i reads from.
+
+        Entries are edge weights; a boolean matrix, or one of ones, has none.
+        """
+        if not sp.issparse(adjacency):
+            raise ValueError(
+                f"adjacency is a {type(adjacency).__name__}. Give a scipy sparse "
+                "matrix; scipy.sparse.csr_array(matrix) makes one of a dense matrix."
+            )
+        matrix = sp.coo_array(adjacency)
+        matrix.eliminate_zeros()  # A stored False is no edge either.
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"adjacency has shape {matrix.shape}; it must be square.")
+        features = check_features(features)
+        if matrix.shape[0] != features.shape[0]:
+            raise ValueError(
+                f"adjacency has {matrix.shape[0]} nodes, but features has "
+                f"{features.shape[0]} rows. Give one row a node."
+            )
+        weights = None
+        if matrix.dtype != bool and not np.all(matrix.data == 1):
+            weights = matrix.data
+        return cls.from_edges(
+            matrix.col, matrix.row, features, labels, weights=weights, **keywords
+        )
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        weight: str | None = None,
+        **keywords: Any,
+    ) -> Self:
+        """A graph from a networkx one; rows follow the order of `graph.nodes`.
+
+        `features` and `labels` may also name node attributes; a node without the label
+        attribute is unlabelled. `weight` names an edge attribute.
+        """
+        if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
+            raise ValueError(
+                f"graph is a {type(graph).__name__}; give a networkx graph."
+            )
+        nodes = list(graph.nodes)
+        place = {node: i for i, node in enumerate(nodes)}
+        edges = list(graph.edges(data=weight, default=1.0) if weight else graph.edges())
+        if isinstance(features, str):
+            features = [_attribute(graph, node, features) for node in nodes]
+        if isinstance(labels, str):
+            labels = gather_labels([graph.nodes[node].get(labels) for node in nodes])
+        keywords.setdefault("directed", graph.is_directed())
+        return cls.from_edges(
+            np.array([place[e[0]] for e in edges], np.int64),
+            np.array([place[e[1]] for e in edges], np.int64),
+            features,
+            labels,
+            weights=[e[2] for e in edges] if weight else None,
+            **keywords,
+        )
+
+    @classmethod
+    def from_jraph(
+        cls, graph: jraph.GraphsTuple, labels: Any = None, **keywords: Any
+    ) -> Self:
+        """A graph from a GraphsTuple; `nodes` are features, 1-d `edges` are weights.
+
+        Several graphs in one tuple become one graph of several components. Padding of
+        `jraph.pad_with_graphs` is not told from real nodes: unpad first.
+        """
+        if not isinstance(graph, jraph.GraphsTuple):
+            raise ValueError(
+                f"graph is a {type(graph).__name__}; give a jraph.GraphsTuple."
+            )
+        if not hasattr(graph.nodes, "shape"):
+            raise ValueError(
+                "graph.nodes must be one array [N, F] of features; select it with "
+                "graph._replace(nodes=graph.nodes['...'])."
+            )
+        weights = graph.edges
+        if weights is not None:
+            weights = to_array(weights, "graph.edges")
+        if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
+            weights = weights[:, 0]
+        return cls.from_edges(
+            graph.senders,
+            graph.receivers,
+            np.asarray(graph.nodes),
+            labels,
+            weights=weights,
+            **keywords,
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Any, **keywords: Any) -> Self:
+        """A graph from a PyTorch Geometric `Data` (torch itself is not imported).
+
+        Reads `x`, `edge_index`, and where present `y`, `edge_weight`, `train_mask`,
+        `val_mask` and `test_mask`.
+        """
+
+        def read(name: str) -> Any:
+            value = getattr(data, name, None)
+            return None if value is None else to_array(value, f"data.{name}")
+
+        for name in ("x", "edge_index"):
+            if read(name) is None:
+                raise ValueError(
+                    f"data.{name} is missing; give a Data of PyTorch Geometric."
+                )
+        edge_index = read("edge_index")
+        if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+            raise ValueError(
+                f"data.edge_index has shape {edge_index.shape}; it must be [2, E]."
+            )
+        masks = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
+        found: dict[str, Any] = {k: read(v) for k, v in masks.items()}
+        found |= {"labels": read("y"), "weights": read("edge_weight")}
+        labels = found["labels"]
+        if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
+            found["labels"] = labels[:, 0]  # PyG's column of class ids.
+        senders, receivers = edge_index
+        return cls.from_edges(senders, receivers, read("x"), **found | keywords)
+
+    @classmethod
+    def _build(
+        cls,
+        matrix: sp.csr_array,
+        features: np.ndarray | sp.csr_array,
+        labels: Any,
+        *,
+        weighted: bool,
+        train: Any,
+        validation: Any,
+        test: Any,
+        directed: bool,
+        self_loops: str,
+        multilabel: bool | None,
+        label_names: Any,
+    ) -> Self:
+        n = features.shape[0]
+        if n == 0:
+            raise ValueError("The graph is empty: features has no rows. Give a node.")
+        if not isinstance(self_loops, str) or self_loops not in ("drop", "keep"):
+            raise ValueError(f"self_loops is {self_loops!r}; use 'drop' or 'keep'.")
+        if not isinstance(directed, bool | np.bool_):
+            raise ValueError(f"directed is {directed!r}; use True or False.")
+        if not directed:
+            matrix = matrix.maximum(matrix.T.tocsr())
+        if self_loops == "drop":
+            matrix = matrix - sp.diags_array(matrix.diagonal(), format="csr")
+        matrix = sp.csr_array(matrix)
+        matrix.eliminate_zeros()
+        matrix.sort_indices()
+        if labels is None:
+            labels, known = np.zeros((n, 0), np.uint8), np.zeros(n, bool)
+            names: tuple[str, ...] = ()
+            multilabel = check_multilabel(multilabel)
+        else:
+            labels, known, multilabel, names = check_labels(
+                labels, n, multilabel, label_names
+            )
+        graph = cls(
+            indptr=matrix.indptr.astype(np.int64),
+            indices=matrix.indices,
+            weights=matrix.data.astype(np.float32) if weighted else None,
+            features=features,
+            labels=labels,
+            known=known,
+            train=np.zeros(n, bool),
+            validation=np.zeros(n, bool),
+            test=np.zeros(n, bool),
+            multilabel=multilabel,
+            label_names=names,
+            directed=bool(directed),
+        )
+        check_degrees(graph.degree)
+        return graph.with_split(train, validation, test)
+
+
+def _attribute(graph: Any, node: Any, name: str) -> Any:
+    try:
+        value = graph.nodes[node][name]
+    except KeyError:
+        raise ValueError(
+            f"node {node!r} has no attribute {name!r}. Set it on every node, or pass "
+            "features as a matrix in the order of graph.nodes."
+        ) from None
+    return np.atleast_1d(to_array(value, f"{name!r} of node {node!r}"))

@@ -1,0 +1,193 @@
+"""Labels in any form that `Graph` accepts, as a 0/1 matrix."""
+
+from typing import Any
+
+import numpy as np
+
+from hopf_jax.graph.validation import refuse_first, to_array
+
+# Of a label matrix whose class ids look like something else: it would not fit memory.
+_MOST_ENTRIES = 2**31
+
+
+def check_labels(
+    labels: Any, num_nodes: int, multilabel: bool | None, label_names: Any
+) -> tuple[np.ndarray, np.ndarray, bool, tuple[str, ...]]:
+    """Labels as a 0/1 matrix [N, C], which nodes are known, multi-label?, names.
+
+    Class ids: -1, NaN, None or "" is unknown. A matrix: a row with a NaN is unknown,
+    and so is an all-zero row of a one-hot matrix.
+    """
+    check_multilabel(multilabel)
+    if label_names is not None:
+        label_names = _check_names(label_names)
+    array = _plain(to_array(labels, "labels"))
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            f"labels has shape {array.shape}; give class ids [N] or a matrix [N, C]."
+        )
+    if array.shape[0] != num_nodes:
+        raise ValueError(
+            f"labels has {array.shape[0]} rows, but there are {num_nodes} nodes. "
+            "Give one a node; -1 (or a row of NaN) marks an unknown label."
+        )
+    if array.ndim == 1:
+        if multilabel:
+            raise ValueError(
+                "multilabel=True needs labels as a matrix [N, C], not class ids."
+            )
+        matrix, known, found = _from_ids(array, label_names)
+        multilabel = False
+    else:
+        matrix, known, multilabel = _from_matrix(array, multilabel)
+        found = tuple(str(c) for c in range(matrix.shape[1]))
+    names = found if label_names is None else label_names
+    if len(names) != matrix.shape[1]:
+        raise ValueError(
+            f"label_names has {len(names)} names, but there are {matrix.shape[1]} "
+            "labels. Give one a label, in the order of the ids or columns."
+        )
+    return matrix, known, bool(multilabel), names
+
+
+def check_multilabel(multilabel: Any) -> bool:
+    """True, False, or None to tell from the labels; None as False."""
+    if not (multilabel is None or isinstance(multilabel, bool | np.bool_)):
+        raise ValueError(
+            f"multilabel is {multilabel!r}; use True, False, or None to tell from the "
+            "labels."
+        )
+    return bool(multilabel)
+
+
+def gather_labels(values: list[Any]) -> Any:
+    """Labels of nodes, None where unknown: ids or names, or else rows of 0 and 1."""
+    rows = [isinstance(v, list | tuple | np.ndarray) for v in values]
+    values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
+    if not any(rows):
+        array = np.empty(len(values), object)  # Whatever the values are.
+        array[:] = values
+        return array
+    for i, (value, row) in enumerate(zip(values, rows, strict=True)):
+        if not row and value is not None:
+            raise ValueError(
+                f"labels of some nodes are rows, but that of node {i} is {value!r}. "
+                "Give every node a class or every node a row; None is unknown."
+            )
+    width = max(len(v) for v in values if v is not None)
+    return [[np.nan] * width if v is None else v for v in values]
+
+
+def _check_names(label_names: Any) -> tuple[str, ...]:
+    try:
+        names = tuple(_text(name) for name in label_names)
+    except TypeError:
+        raise ValueError(
+            f"label_names is {label_names!r}; give a list of names."
+        ) from None
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(
+                f"label_names[{i}] is {name!r}, as is an earlier one. Give each label "
+                "a name of its own."
+            )
+    return names
+
+
+def _plain(labels: np.ndarray) -> np.ndarray:
+    """Class ids among None as floats with NaN; names stay names."""
+    if labels.dtype != object or labels.ndim != 1:
+        return labels
+    values = labels.tolist()
+    if not all(
+        v is None or isinstance(v, int | float | np.integer | np.floating)
+        for v in values
+    ):
+        return labels
+    # Those beyond any class id are refused below, and may be beyond a float too.
+    return np.array(
+        [np.nan if v is None else v if v < 2**53 else np.inf for v in values], float
+    )
+
+
+def _text(value: Any) -> str:
+    """A name as text; None, NaN and pandas' missing values as ""."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    missing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    if missing or (isinstance(value, float) and value != value):
+        return ""
+    return str(value)
+
+
+def _from_ids(
+    array: np.ndarray, names: tuple[str, ...] | None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    if array.dtype.kind in "OUS":
+        text = [_text(value) for value in array.tolist()]
+        known = np.array([value != "" for value in text], bool)
+        if names is None:
+            names = tuple(sorted(set(text) - {""}))
+        place = {name: i for i, name in enumerate(names)}
+        ids = np.array([place.get(value, -1) for value in text], np.int64)
+        refuse_first(
+            known & (ids < 0),
+            lambda i: f"labels[{i}] is {text[i]!r}, which label_names does not list.",
+        )
+    else:
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"labels has dtype {array.dtype}; give ids or names.")
+        # As doubles: unsigned integers have no -1, and 16-bit floats no million.
+        numbers = array.astype(np.float64)
+        numbers[np.isnan(numbers)] = -1
+        refuse_first(
+            (numbers != np.floor(numbers)) | (numbers < -1) | (numbers > 1e6),
+            lambda i: (
+                f"labels[{i}] is {array[i]}; class ids are 0, 1, 2, ... up to a "
+                "million, and -1 where unknown."
+            ),
+        )
+        ids = numbers.astype(np.int64)
+        known = ids >= 0
+        count = int(ids.max(initial=-1)) + 1
+        if names is not None:
+            count = max(count, len(names))
+        elif count > array.size and count * array.size > _MOST_ENTRIES:
+            raise ValueError(
+                f"labels[{int(ids.argmax())}] is {count - 1}, but there are "
+                f"{array.size} nodes. Number the classes 0, 1, 2, ..., or give "
+                "label_names."
+            )
+        names = tuple(str(c) for c in range(count))
+    matrix = np.zeros((array.size, len(names)), np.uint8)
+    matrix[np.flatnonzero(known), ids[known]] = 1
+    return matrix, known, names
+
+
+def _from_matrix(
+    array: np.ndarray, multilabel: bool | None
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"labels has dtype {array.dtype}; a matrix must be 0 and 1.")
+    known = np.ones(array.shape[0], bool)
+    if array.dtype.kind == "f":
+        known = ~np.isnan(array).any(axis=1)
+    matrix = np.where(known[:, None], array, 0)
+    refuse_first(
+        ((matrix != 0) & (matrix != 1)).any(axis=1),
+        lambda i: f"labels[{i}] is {array[i]}; a label matrix holds 0 and 1 only.",
+    )
+    matrix = matrix.astype(np.uint8)
+    counts = matrix.sum(axis=1)
+    if multilabel is None:
+        multilabel = bool((counts > 1).any())
+    if not multilabel:
+        refuse_first(
+            counts > 1,
+            lambda i: (
+                f"labels[{i}] has {counts[i]} labels, but multilabel=False. "
+                "Pass multilabel=True."
+            ),
+        )
+        known &= counts == 1
+    return matrix, known, multilabel

@@ -1,0 +1,32 @@
+"""Predictions for all nodes, and the label summaries made of them."""
+
+from hopf_jax.inference.prediction import predict_logits, predict_on_all_processes
+from hopf_jax.inference.summaries import (
+    complete_iteration,
+    first_summary,
+    mean_change,
+    probabilities,
+    replay,
+)
+from hopf_jax.inference.whole_graph import (
+    Chunk,
+    WholeGraph,
+    collect,
+    nodes_by_distance,
+    process_share,
+)
+
+__all__ = [
+    "Chunk",
+    "WholeGraph",
+    "collect",
+    "complete_iteration",
+    "first_summary",
+    "mean_change",
+    "nodes_by_distance",
+    "predict_logits",
+    "predict_on_all_processes",
+    "probabilities",
+    "process_share",
+    "replay",
+]

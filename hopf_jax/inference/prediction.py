@@ -1,0 +1,178 @@
+"""Predictions for all nodes, hop by hop over the whole graph: linear in its edges."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hopf_jax.batching import SparseMatrix, fill, round_up, to_dense
+from hopf_jax.inference.whole_graph import Chunk, WholeGraph, collect
+from hopf_jax.kernels import Net, Signals, run_hops
+from hopf_jax.runtime import gather_rows
+
+
+def predict_logits(
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    summary: np.ndarray | None,
+    with_hidden: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return logits [all nodes, C], and h_K [all nodes, *] if asked for.
+
+    Where `whole` is the share of one process, both are of its own nodes.
+
+    Args:
+      net: The kernel and its widths.
+      params: Its weights.
+      whole: The graph in chunks.
+      summary: Label summaries [all nodes, C], or None where the kernel reads none.
+      with_hidden: Also return h_K; None otherwise.
+    """
+    # Other kernels pass once, and the symmetric ones round differently in one program.
+    if whole.single and net.kernel.iterative:
+        (chunk,) = whole.chunks()
+        x = whole.features(chunk, senders=True)
+        found = _predict_at_once(net, with_hidden, params, chunk.batch, x, summary)
+        return jax.device_get(found)
+    steps = _ChunkSteps(net, params, whole, summary)
+    h = steps.stored(run_hops(net.kernel, net.num_layers, steps))
+    logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
+    for a, b in whole.spans():
+        part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
+        logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
+    return logits, h if with_hidden else None
+
+
+def predict_on_all_processes(
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    summary: np.ndarray | None,
+    with_hidden: bool,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return `predict_logits` of all nodes, each process computing its share.
+
+    This is the one exchange per iteration; h_K takes part only `with_hidden`.
+    """
+    logits, hidden = predict_logits(net, params, whole, summary, with_hidden)
+    if whole.shared:
+        logits = np.concatenate(gather_rows(logits))
+        if hidden is not None:
+            hidden = np.concatenate(gather_rows(hidden))
+    return logits, hidden
+
+
+@functools.partial(jax.jit, static_argnames=("net", "with_hidden"))
+def _predict_at_once(net, with_hidden, params, batch, x, summary):
+    """`predict_logits` of a graph that is one chunk, as one program."""
+    steps = _OneProgramSteps(net, params, batch, x, summary)
+    h = to_dense(run_hops(net.kernel, net.num_layers, steps), net.sizes.features)
+    return steps.call("readout", h), h.astype(jnp.float32) if with_hidden else None
+
+
+class _OneProgramSteps:
+    """The steps of `run_hops` on one chunk, within one program."""
+
+    def __init__(self, net, params, batch, x, summary):
+        self.net, self.params, self.x, self.summary = net, params, x, summary
+        self.graph = batch.hop_graph(0)
+
+    def call(self, method, *arguments):
+        # The barrier keeps the rounding of separate programs: nothing is fused.
+        out = self.net.apply({"params": self.params}, *arguments, method=method)
+        return jax.lax.optimization_barrier(out)
+
+    def features(self):
+        return self.call("readable", self.x)
+
+    def embed(self, away):
+        del away
+        return self.call("embed", self.x)
+
+    def hop(self, k, away, h0, h):
+        del away
+        return self.call("hop", k, self.graph, Signals(h0, h, self.summary))
+
+
+class _ChunkSteps:
+    """The steps of `run_hops` chunk by chunk, with signals on the host.
+
+    A signal is an array [nodes, *], or None for the features.
+    """
+
+    def __init__(
+        self, net: Net, params: dict, whole: WholeGraph, summary: np.ndarray | None
+    ):
+        self.net, self.params, self.whole, self.summary = net, params, whole, summary
+
+    def features(self) -> None:
+        return None
+
+    def embed(self, away: int) -> np.ndarray:
+        del away
+        layers, whole = self.net.num_layers, self.whole
+        parts = (
+            (c, _embed(self.net, self.params, whole.features(c, senders=False)))
+            for c in whole.chunks(layers)
+        )
+        return collect(parts, whole.count(layers))
+
+    def hop(self, k: int, away: int, h0: Any, h: Any) -> np.ndarray:
+        kernel = self.net.kernel
+        # A first hop may read the features for both; later h_0 is not gathered for
+        # kernels that do not read it.
+        apart = h is not None and "h0" in kernel.phi + kernel.psi
+        read = (h0 if apart else h), h
+        parts = (
+            (c, _hop(self.net, k, self.params, c.batch, self._signals(c, *read)))
+            for c in self.whole.chunks(away)
+        )
+        return collect(parts, self.whole.count(away))
+
+    def stored(self, h: np.ndarray | None) -> np.ndarray:
+        """Return a signal as an array; the features are written out."""
+        if h is not None:
+            return h
+        width, whole = self.net.sizes.features, self.whole
+        parts = [
+            to_dense(whole.features(c, senders=False), width)[: c.stop - c.start]
+            for c in whole.chunks()
+        ]
+        return np.concatenate(parts)
+
+    def _signals(self, chunk: Chunk, h0: Any, h: Any) -> Signals:
+        summary = self.summary
+        y = None if summary is None else self.whole.rows(chunk, summary)
+        own = self._rows(chunk, h0)
+        return Signals(own, own if h is h0 else self._rows(chunk, h), y)
+
+    def _rows(self, chunk: Chunk, signal: np.ndarray | None) -> Any:
+        if signal is not None:
+            return self.whole.rows(chunk, signal, placed=True)
+        x = self.whole.features(chunk, senders=True)
+        is_sparse = isinstance(x, SparseMatrix)
+        return _readable(self.net, self.params, x) if is_sparse else x
+
+
+@functools.partial(jax.jit, static_argnames=("net",))
+def _embed(net, params, x):
+    return net.apply({"params": params}, x, method="embed")
+
+
+@functools.partial(jax.jit, static_argnames=("net",))
+def _readable(net, params, x):
+    return net.apply({"params": params}, x, method="readable")
+
+
+@functools.partial(jax.jit, static_argnames=("net", "k"))
+def _hop(net, k, params, batch, signals):
+    graph = batch.hop_graph(0)
+    return net.apply({"params": params}, k, graph, signals, method="hop")
+
+
+@functools.partial(jax.jit, static_argnames=("net",))
+def _readout(net, params, h):
+    return net.apply({"params": params}, h, method="readout")

@@ -1,0 +1,46 @@
+"""Kernels: Table 1, aggregators F(A), Eq. 1, and weights for them."""
+
+from hopf_jax.kernels.aggregators import (
+    Aggregate,
+    lstm,
+    mean,
+    pooled_max,
+    symmetric,
+    total,
+)
+from hopf_jax.kernels.hops import run_hops
+from hopf_jax.kernels.module import Net, Sizes
+from hopf_jax.kernels.propagation import Signals
+from hopf_jax.kernels.random_bits import random_words
+from hopf_jax.kernels.table import (
+    DEFAULT_MODEL,
+    FIRST_MODELS,
+    MODELS,
+    Gate,
+    Kernel,
+    find_kernel,
+    kernel_from_json,
+    kernel_to_json,
+)
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "FIRST_MODELS",
+    "MODELS",
+    "Aggregate",
+    "Gate",
+    "Kernel",
+    "Net",
+    "Signals",
+    "Sizes",
+    "find_kernel",
+    "kernel_from_json",
+    "kernel_to_json",
+    "lstm",
+    "mean",
+    "pooled_max",
+    "random_words",
+    "run_hops",
+    "symmetric",
+    "total",
+]

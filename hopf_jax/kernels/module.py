@@ -1,0 +1,301 @@
+"""A kernel with weights, as a flax module. No other file imports flax."""
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from hopf_jax.batching import (
+    Batch,
+    HopGraph,
+    Matrix,
+    SparseMatrix,
+    matmul,
+    to_dense,
+)
+from hopf_jax.kernels import random_bits
+from hopf_jax.kernels.hops import run_hops
+from hopf_jax.kernels.propagation import (
+    HopWeights,
+    Products,
+    Signals,
+    embedding,
+    first_products,
+    propagate,
+)
+from hopf_jax.kernels.table import Kernel
+
+Init = Literal["glorot", "fan-out"]
+Precision = Literal["float32", "bfloat16"]
+
+
+def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
+    """Uniform with variance 2 / (fan_in + fan_out)."""
+    draw = jax.lax.optimization_barrier(jax.random.uniform(key, shape, dtype, -1))
+    return draw * jnp.sqrt(3 * jnp.asarray(2 / sum(shape), dtype))
+
+
+def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
+    """Normal with std sqrt(2 / fan_out), as in the authors' program.
+
+    Far larger than Glorot's for a wide input, so that ReLU units do not die early.
+    """
+    # Without the barrier XLA joins the two factors, and rounds differently under jit.
+    draw = jax.lax.optimization_barrier(jax.random.normal(key, shape, dtype))
+    return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
+
+
+_INITIALIZERS = {
+    "glorot": _glorot,
+    "fan-out": _fan_out,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Widths of a net; static under jit."""
+
+    features: int
+    labels: int
+    hidden: int
+    num_hops: int
+    summary: int = 0  # Width of the label summary; 0 where the kernel reads none.
+
+
+class Net(nn.Module):
+    """A kernel with weights: h_0, K hops, and the output layer."""
+
+    kernel: Kernel
+    sizes: Sizes
+    dropout: float = 0.0
+    init_weights: Init = "glorot"
+    bias: bool = False
+    precision: Precision = "float32"  # Of products; weights are float32.
+
+    def setup(self) -> None:
+        """Declare the weights, under the paper's names."""
+        kernel, sizes = self.kernel, self.sizes
+        if kernel.input_layer:
+            self.w_0 = self._matrix("w_0", sizes.features, sizes.hidden)
+            self.b_0 = self._bias("b_0", sizes.hidden)
+        first = width = kernel.width(sizes.features, sizes.hidden, 0)
+        hops = []
+        for k in range(1, kernel.num_layers(sizes.num_hops) + 1):
+            widths = {"h0": first, "h": width, "y": sizes.summary}
+            hops.append(self._hop_weights(k, widths))
+            width = kernel.width(sizes.features, sizes.hidden, k)
+            first = sizes.hidden if kernel.embeds else first
+        self.hops = hops
+        self.w_output = self._matrix("w_output", width, sizes.labels)
+        self.b_output = self._bias("b_output", sizes.labels)
+
+    def _hop_weights(self, k: int, widths: dict[str, int]) -> HopWeights:
+        kernel, hidden = self.kernel, self.sizes.hidden
+        if not kernel.learned_hops:
+            return HopWeights(None, None, {})
+        psi_width = sum(widths[s] for s in kernel.psi)
+        psi = phi = None
+        aggregate = {}
+        if kernel.psi:
+            aggregate = {
+                name: self._matrix(f"w_{k}_{name}", *shape)
+                for name, shape in kernel.aggregate.shapes(psi_width, hidden).items()
+            }
+            psi_width = kernel.aggregate.width(psi_width, hidden)
+            psi = self._matrix(f"w_{k}_psi", psi_width, hidden)
+        if kernel.phi:
+            phi_width = sum(widths[s] for s in kernel.phi)
+            shared = kernel.shared_weights
+            phi = psi if shared else self._matrix(f"w_{k}_phi", phi_width, hidden)
+        out = kernel.width(self.sizes.features, hidden, k)
+        return HopWeights(phi, psi, aggregate, self._bias(f"b_{k}", out))
+
+    def _matrix(self, name: str, fan_in: int, fan_out: int) -> jax.Array:
+        init = _INITIALIZERS[self.init_weights]
+        if not fan_in * fan_out:
+            init = nn.initializers.zeros
+        return self.param(name, init, (fan_in, fan_out)).astype(self.precision)
+
+    def _bias(self, name: str, width: int) -> jax.Array | None:
+        return self.param(name, nn.initializers.zeros, (width,)) if self.bias else None
+
+    @property
+    def num_layers(self) -> int:
+        """Number of hops that are computed."""
+        return self.kernel.num_layers(self.sizes.num_hops)
+
+    def declare(self) -> None:
+        """Declare the weights and compute nothing; for `init`."""
+
+    def embed(
+        self,
+        x: Matrix,
+        words: jax.Array | None = None,
+        products: Products | None = None,
+    ) -> Matrix:
+        """Return h_0 [N, H] of features [N, F], for kernels that have one."""
+        if products is not None:
+            return nn.relu(products.own)
+        dropped = drop(words, 0, x, self.dropout)
+        if not self.kernel.input_layer:
+            phi: Any = self.hops[0].phi
+            return nn.relu(embedding(self.kernel, phi, dropped, self.sizes.features))
+        h = matmul(dropped, self.w_0)
+        h = nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
+        return h.astype(self.precision)
+
+    def readable(self, x: Matrix) -> Matrix:
+        """Return features as the first hop reads them: dense if it has no weights."""
+        return x if self.kernel.multiplies_input else to_dense(x, self.sizes.features)
+
+    def hop(
+        self,
+        k: int,
+        hop: HopGraph,
+        signals: Signals,
+        words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
+        products: Products | None = None,
+    ) -> jax.Array:
+        """Return h_k [R, *] of the receivers of hop k (1 to K).
+
+        What they read from their neighbours may be given; then no edges are read. So
+        may products of sparse features with the weights of this hop.
+        """
+        kernel = self.kernel
+        if not kernel.learned_hops:
+            out = propagate(kernel, self.hops[k - 1], hop, signals)
+            return out + signals.h[: hop.num_receivers] if self._skips(k) else out
+        signals = Signals(*(self._rounded(signal) for signal in signals))
+        # Label summaries are not dropped: they are few, and uncertain as they are.
+        if k == 1 and not kernel.input_layer:
+            x = drop(words, 0, signals.h, self.dropout)  # As `embed` drops them.
+            dropped = signals._replace(h0=x, h=x)
+        else:
+            dropped = signals._replace(
+                h0=drop(words, 3 * k, signals.h0, self.dropout),
+                h=drop(words, 3 * k + 1, signals.h, self.dropout),
+            )
+        draws = None
+        if words is not None and kernel.aggregate.ordered:
+            draws = random_bits.bits(words, 3 * k + 2, hop.graph.senders.shape[0])
+        out = propagate(
+            kernel, self.hops[k - 1], hop, dropped, draws, neighbours, products
+        )
+        if self._skips(k):
+            # A first hop that reads X has no h_0 yet to skip from.
+            raw = k == 1 and not kernel.input_layer
+            h = self.embed(signals.h, words, products) if raw else signals.h
+            out += h[: hop.num_receivers]
+        return nn.relu(out).astype(self.precision)
+
+    def _rounded(self, signal: Matrix) -> Matrix:
+        """Return a dense signal in the precision of products, before it is gathered."""
+        if signal is None or isinstance(signal, SparseMatrix):
+            return signal
+        return signal.astype(self.precision)
+
+    def first_products(self, x: Matrix, words: jax.Array | None) -> Products | None:
+        """Return products of sparse features with both weights of the first hop.
+
+        None where features are dense, or where the hop lacks one of the weights.
+        """
+        kernel = self.kernel
+        reads = all(set(names) - {"y"} for names in (kernel.phi, kernel.psi))
+        linear = kernel.reads_input_linearly and not kernel.shared_weights
+        if not (isinstance(x, SparseMatrix) and self.hops and reads and linear):
+            return None
+        dropped = drop(words, 0, x, self.dropout)
+        return first_products(kernel, self.hops[0], dropped, self.sizes.features)
+
+    def _skips(self, k: int) -> bool:
+        return 0 < self.kernel.skip_from <= k
+
+    def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
+        """Return the logits [R, C] of h_K [R, *]."""
+        logits = matmul(drop(words, 1, h, self.dropout), self.w_output)
+        logits = logits.astype(jnp.float32)
+        return logits if self.b_output is None else logits + self.b_output[None, :]
+
+    def __call__(
+        self,
+        batch: Batch,
+        x: Matrix,
+        summary: jax.Array | None,
+        words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the logits [R, C] of the roots of a batch.
+
+        Args:
+          batch: A padded subgraph.
+          x: Features of its nodes, [N, F].
+          summary: Label summaries of its nodes, [N, C]; no gradient flows into them.
+          words: Random words [2] of a training step; None to predict.
+          neighbours: What its nodes read from their neighbours at hop 1, [N, *], if it
+            is precomputed; the batch then reaches one hop less.
+        """
+        if summary is not None:
+            summary = jax.lax.stop_gradient(summary)
+        return self.logits(batch, x, summary, words, neighbours)
+
+    def logits(
+        self,
+        batch: Batch,
+        x: Matrix,
+        summary: jax.Array | None,
+        words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the same as calling the net, but differentiable in the summaries."""
+        steps = _BatchSteps(self, batch, x, summary, words, neighbours)
+        return self.readout(run_hops(self.kernel, self.num_layers, steps), words)
+
+
+class _BatchSteps:
+    """The steps of `run_hops` on a batch: each hop computes what the next ones read."""
+
+    def __init__(self, net, batch, x, summary, words, neighbours):
+        self.net, self.batch, self.x, self.words = net, batch, x, words
+        self.summary, self.neighbours = summary, neighbours
+        self.products = net.first_products(x, words)
+
+    def features(self) -> Matrix:
+        return self.net.readable(self.x)
+
+    def embed(self, away: int) -> Matrix:
+        kernel, x = self.net.kernel, self.x
+        if not kernel.input_layer and "h0" not in kernel.psi:
+            x = first_rows(x, self._hop_graph(away).num_receivers)
+        return self.net.embed(x, self.words, self.products)
+
+    def hop(self, k: int, away: int, h0: Matrix, h: Matrix) -> jax.Array:
+        hop, signals = self._hop_graph(away), Signals(h0, h, self.summary)
+        if self.net.kernel.psi:
+            senders = hop.graph.nodes["degree"].shape[0]
+            signals = Signals(*(first_rows(s, senders) for s in signals))
+        known = (self.neighbours, self.products) if k == 1 else ()
+        return self.net.hop(k, hop, signals, self.words, *known)
+
+    def _hop_graph(self, away: int) -> HopGraph:
+        # Only the roots are needed where no hop reads the previous one of neighbours.
+        return self.batch.hop_graph(away if "h" in self.net.kernel.psi else 0)
+
+
+def first_rows(signal: Matrix, count: int) -> Matrix:
+    """Return the first rows of a dense signal; sparse ones are cut after products."""
+    if signal is None or isinstance(signal, SparseMatrix):
+        return signal
+    return signal[:count]
+
+
+def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
+    """Drop entries of x, or non-zeros of a sparse matrix, at a rate."""
+    if words is None or rate == 0 or x is None:
+        return x
+    if isinstance(x, SparseMatrix):
+        return x._replace(values=drop(words, site, x.values, rate))
+    draw = random_bits.bits(words, site, x.size).reshape(x.shape)
+    return jnp.where(draw >= jnp.uint32(rate * 2**32), x / (1 - rate), 0)

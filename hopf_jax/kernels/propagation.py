@@ -1,0 +1,207 @@
+"""Eq. 1: one hop of any kernel, as a pure function.
+
+Letters, here and everywhere: N nodes and E edges of a padded subgraph, R roots or
+receivers (its first R nodes), S senders, F features, H hidden width, C labels.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hopf_jax.batching import HopGraph, Matrix, SparseMatrix, matmul
+from hopf_jax.kernels.table import Kernel, Signal
+
+# Multiplications of a dense product in the time that a sparse product takes for one
+# entry, on a CPU; only the order of magnitude counts.
+_SPARSE_COST = 40
+
+
+class Signals(NamedTuple):
+    """What a node can read, each [S, *]; padding rows hold any finite value."""
+
+    h0: Matrix  # The embedding; at a first hop without an input layer, X.
+    h: Matrix  # The previous hop; likewise.
+    y: Matrix  # The label summary, or None where the kernel reads none.
+
+
+class HopWeights(NamedTuple):
+    """Weights of one hop; None is the identity."""
+
+    phi: jax.Array | None
+    psi: jax.Array | None
+    aggregate: dict[str, jax.Array]
+    bias: jax.Array | None = None
+
+
+class Products(NamedTuple):
+    """Products of sparse features with the weights of the first hop, each [S, H]."""
+
+    own: jax.Array  # X W_phi
+    read: jax.Array  # X W_psi
+
+
+def first_products(
+    kernel: Kernel, weights: HopWeights, x: SparseMatrix, num_features: int
+) -> Products:
+    """Return X [W_phi | W_psi] with one pass over the sparse features."""
+    both = [
+        _feature_rows(names, w, num_features)
+        for names, w in ((kernel.phi, weights.phi), (kernel.psi, weights.psi))
+    ]
+    product = matmul(x, jnp.concatenate(both, axis=1))
+    return Products(*jnp.split(product, 2, axis=1))
+
+
+def propagate(
+    kernel: Kernel,
+    weights: HopWeights,
+    hop: HopGraph,
+    signals: Signals,
+    draws: jax.Array | None = None,
+    neighbours: jax.Array | None = None,
+    products: Products | None = None,
+) -> jax.Array:
+    """Compute one hop before the nonlinearity: alpha Phi W_phi + beta F(A) Psi W_psi.
+
+    Args:
+      kernel: The kernel; static under jit.
+      weights: Weights of this hop.
+      hop: The edges from S senders to the first R nodes, with degrees of the whole
+        graph.
+      signals: Arrays on the S nodes; padding rows may hold any finite value.
+      draws: Random bits [E] for aggregators that read neighbours in random order.
+      neighbours: F(A) Psi [R, *] where it is known already; edges are not read then.
+      products: Products of sparse features with the weights, where known already.
+
+    Returns:
+      [R, H], or [R, 2H] for a kernel that concatenates. Rows of real nodes do not
+      depend on the padding.
+    """
+    graph, num_receivers = hop.graph, hop.num_receivers
+    # In the whole graph, not in this one.
+    degree = graph.nodes["degree"][:num_receivers]
+    parts = []
+    if kernel.psi:
+        read = _read(signals, kernel.psi)
+        early = (
+            neighbours is None
+            and kernel.aggregate.linear
+            and _multiply_first(
+                read, weights.psi, num_receivers, graph.senders.shape[0]
+            )
+        )
+        if early:
+            senders = graph.nodes["degree"].shape[0]
+            known = None if products is None else products.read
+            read = (_product(read, weights.psi, known)[:senders],)
+        if neighbours is None:
+            # Concatenated after aggregation, when only the receivers are left.
+            apart = read if kernel.aggregate.linear else (_side_by_side(read),)
+            neighbours = _side_by_side(
+                tuple(kernel.aggregate(hop, r, weights.aggregate, draws) for r in apart)
+            )
+        if kernel.shared_weights:
+            # One product for both parts, as the weights are one.
+            both = _gate(kernel.alpha(degree), _side_by_side(read)[:num_receivers])
+            both += _gate(kernel.beta(degree), neighbours)
+            return _biased(both if early else matmul(both, weights.psi), weights.bias)
+        if not early:
+            neighbours = matmul(neighbours, weights.psi)
+        parts.append(_gate(kernel.beta(degree), neighbours))  # [R, H]
+    if kernel.phi:
+        read = tuple(
+            r if isinstance(r, SparseMatrix) else r[:num_receivers]
+            for r in _read(signals, kernel.phi)
+        )
+        known = None if products is None else products.own[:num_receivers]
+        own = _product(read, weights.phi, known)[:num_receivers]
+        parts.insert(0, _gate(kernel.alpha(degree), own))  # [R, H]
+    return _biased(
+        jnp.concatenate(parts, axis=1) if kernel.concat else sum(parts[1:], parts[0]),
+        weights.bias,
+    )
+
+
+def embedding(
+    kernel: Kernel, phi: jax.Array, x: Matrix, num_features: int
+) -> jax.Array:
+    """Return X W_1_phi [N, H], of which h_0 is made where the first hop reads X.
+
+    Args:
+      kernel: A kernel that reads features at its first hop.
+      phi: W_1_phi, with rows for label summaries too if the node reads its own.
+      x: Features [N, F], dense or sparse.
+      num_features: F.
+    """
+    return matmul(x, _feature_rows(kernel.phi, phi, num_features))
+
+
+def _read(signals: Signals, names: tuple[Signal, ...]) -> tuple[Matrix, ...]:
+    """Return the named signals, each [S, *]."""
+    return tuple(getattr(signals, name) for name in names)
+
+
+def _side_by_side(read: tuple[Matrix, ...]) -> Matrix:
+    return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)
+
+
+def _feature_rows(
+    names: tuple[Signal, ...], weights: Any, num_features: int
+) -> jax.Array:
+    """Return the rows of the weights that multiply the features."""
+    summary = weights.shape[0] - (len(names) - names.count("y")) * num_features
+    widths = [summary if name == "y" else num_features for name in names]
+    blocks = jnp.split(weights, list(itertools.accumulate(widths))[:-1])
+    parts = [b for name, b in zip(names, blocks, strict=True) if name != "y"]
+    return sum(parts[1:], parts[0])
+
+
+def _product(
+    read: tuple[Matrix, ...], weights: Any, known: jax.Array | None = None
+) -> jax.Array:
+    """Return the concatenated signals times the weights, [S, H].
+
+    Sparse signals are multiplied separately, unless their product is known.
+    """
+    if weights is None or not any(isinstance(r, SparseMatrix) for r in read):
+        return matmul(_side_by_side(read), weights)
+    dense = [0 if isinstance(r, SparseMatrix) else r.shape[1] for r in read]
+    # Only features are sparse, and at a first hop both h_0 and h are the features.
+    rest = (weights.shape[0] - sum(dense)) // dense.count(0)
+    stops = list(itertools.accumulate(width or rest for width in dense))
+    blocks = jnp.split(weights, stops[:-1])
+    pairs = list(zip(read, blocks, strict=True))
+    if known is not None:
+        pairs = [(r, b) for r, b in pairs if not isinstance(r, SparseMatrix)]
+    products = [matmul(r, block) for r, block in pairs]
+    products = products if known is None else [known, *products]
+    return sum(products[1:], products[0])
+
+
+def _multiply_first(
+    read: tuple[Matrix, ...],
+    weights: jax.Array | None,
+    num_receivers: int,
+    num_edges: int,
+) -> bool:
+    """Return whether F(A) (x W) costs less than (F(A) x) W, which is equal."""
+    if weights is None:
+        return False
+    if any(isinstance(r, SparseMatrix) for r in read):
+        return True
+    num_senders, (width, hidden) = read[0].shape[0], weights.shape
+    first = num_senders * width * hidden + _SPARSE_COST * num_edges * hidden
+    after = num_receivers * width * hidden + _SPARSE_COST * num_edges * width
+    return first < after
+
+
+def _gate(gate: jax.Array | float, x: jax.Array) -> jax.Array:
+    if isinstance(gate, float):
+        return x if gate == 1 else gate * x
+    return (gate[:, None] * x).astype(x.dtype)
+
+
+def _biased(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+    return x if bias is None else x + bias[None, :]

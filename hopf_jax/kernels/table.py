@@ -1,0 +1,227 @@
+"""The paper's Table 1 as data: one frozen row per model."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Literal
+
+import jax
+
+from hopf_jax.config import Flag, Number, Whole, check_fields, constrained
+from hopf_jax.kernels.aggregators import (
+    AGGREGATES,
+    Aggregate,
+    mean,
+    pooled_max,
+    random_lstm,
+    symmetric,
+    total,
+)
+
+Signal = Literal["h0", "h", "y"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """alpha or beta as a function of the degree d: scale * (d + 1)^power."""
+
+    scale: float = constrained(Number(), 1.0)
+    power: float = constrained(Number(), 0.0)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a gate that is no number."""
+        check_fields(self)
+
+    def __call__(self, degree: jax.Array) -> jax.Array | float:
+        """Return weights [R] for degrees [R], or one number if they do not depend on it."""
+        if not self.power:
+            return float(self.scale)
+        return self.scale * (degree + 1) ** self.power
+
+
+one = Gate()
+self_loop = Gate(power=-1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One row of the paper's table of models; each field is one of its columns.
+
+    Attributes:
+      phi: What a node reads of itself: "h0" its own embedding, "h" the previous hop,
+        "y" the label summary of the previous iteration.
+      psi: What it reads from its neighbours.
+      aggregate: F(A).
+      alpha, beta: Gates of the node's and of the neighbours' part.
+      shared_weights: W_phi = W_psi.
+      concat: The two parts are concatenated (GraphSAGE) instead of added.
+      skip_from: The first hop k that adds h_{k-1}; 0 for none.
+      input_layer: h_0 = relu(X W_0) is a layer of its own (Algorithm 1). Otherwise
+        (the paper's definitions, with W_1 [F, H]) the first hop reads X for h_0 and h,
+        and h_0 = relu(X W_1_phi) from then on.
+      learned_hops: Hops have weights and a ReLU; otherwise they are linear.
+    """
+
+    phi: tuple[Signal, ...]
+    psi: tuple[Signal, ...]
+    aggregate: Aggregate
+    alpha: Gate = one
+    beta: Gate = one
+    shared_weights: bool = constrained(Flag(), False)
+    concat: bool = constrained(Flag(), False)
+    skip_from: int = constrained(Whole(0), 0)
+    input_layer: bool = constrained(Flag(), False)
+    learned_hops: bool = constrained(Flag(), True)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a kernel that cannot be computed."""
+        check_fields(self)
+        for name in ("phi", "psi"):
+            signals = getattr(self, name)
+            if not isinstance(signals, tuple) or not all(
+                isinstance(s, str) and s in ("h0", "h", "y") for s in signals
+            ):
+                raise ValueError(
+                    f"{name} is {signals!r}; it must be a tuple of 'h0', 'h' and 'y'."
+                )
+            if "y" in signals[1:-1]:
+                raise ValueError(f"{name} is {signals}: put 'y' first or last.")
+            if len(set(signals)) != len(signals):
+                raise ValueError(f"{name} names a signal twice: {signals}.")
+        if not self.phi and not self.psi:
+            raise ValueError(
+                "phi and psi are both empty; a kernel must read something."
+            )
+        if not isinstance(self.aggregate, Aggregate):
+            raise ValueError(
+                f"aggregate is {self.aggregate!r}; wrap it: Aggregate('name', fn)."
+            )
+        for name in ("alpha", "beta"):
+            if not isinstance(getattr(self, name), Gate):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; give a Gate, as in Gate(0.5)."
+                )
+        if self.shared_weights and (self.phi != self.psi or self.concat):
+            raise ValueError(
+                f"Shared weights need phi == psi and a sum: {self.phi}, {self.psi}."
+            )
+        if self.shared_weights and not self.aggregate.linear:
+            raise ValueError(f"{self.aggregate.name} cannot share weights with phi.")
+        if self.skip_from and self.concat:
+            raise ValueError("A concatenation changes the width: it cannot skip.")
+        if self.skip_from == 1 and not (self.embeds or not self.learned_hops):
+            raise ValueError("Without phi there is no h_0 to skip from at hop 1.")
+        if not self.learned_hops and (
+            self.concat
+            or not self.aggregate.linear
+            or any(len(s) > 1 or "y" in s for s in (self.phi, self.psi))
+        ):
+            raise ValueError(
+                "Hops without weights keep one width: phi and psi are one of 'h0' and "
+                "'h', added, and the aggregate is linear."
+            )
+
+    @property
+    def iterative(self) -> bool:
+        """Whether it reads label summaries, so that HOPF iterates it."""
+        return "y" in self.phi or "y" in self.psi
+
+    @property
+    def deep(self) -> bool:
+        """Whether a hop reads the previous one; otherwise all hops are the same."""
+        return "h" in self.phi + self.psi or bool(self.skip_from)
+
+    @property
+    def multiplies_input(self) -> bool:
+        """Whether features are multiplied by weights first, so that they may be sparse."""
+        if self.input_layer or not (self.psi or not self.learned_hops):
+            return True
+        if not self.learned_hops:
+            return False
+        return self.aggregate.linear or (self.aggregate.sparse and len(self.psi) == 1)
+
+    @property
+    def reads_input_linearly(self) -> bool:
+        """Whether its first hop has weights and reads X through a linear F(A)."""
+        return self.learned_hops and not self.input_layer and self.aggregate.linear
+
+    @property
+    def embeds(self) -> bool:
+        """Whether there is an h_0 besides the features, and something reads it."""
+        later = "h0" in self.phi + self.psi or self.skip_from == 1
+        own = set(self.phi) - {"y"}
+        return self.input_layer or (self.learned_hops and bool(own) and later)
+
+    def num_layers(self, num_hops: int) -> int:
+        """Return the number of hops to compute: one if no hop reads the previous one."""
+        return num_hops if self.deep else min(num_hops, 1)
+
+    def width(self, features: int, hidden: int, num_hops: int) -> int:
+        """Return the number of columns of h_K."""
+        if num_hops == 0 or not self.learned_hops:
+            return hidden if self.input_layer else features
+        return hidden * (2 if self.concat and self.phi and self.psi else 1)
+
+    def reach(self, num_hops: int) -> int:
+        """Return how many hops away a prediction reads within one iteration."""
+        if not self.psi:
+            return 0
+        return num_hops if "h" in self.psi else min(num_hops, 1)
+
+
+# fmt: off
+MODELS: Mapping[str, Kernel] = types.MappingProxyType({
+    "bl-node":    Kernel(("h0",), (),         mean, skip_from=2),
+    "bl-neigh":   Kernel((),      ("h",),     mean, skip_from=2),
+    "ss-ica":     Kernel(("h0",), ("y",),     mean),
+    "wl":         Kernel(("h",),  ("h",),     total, learned_hops=False),
+    "gcn":        Kernel(("h",),  ("h",),     symmetric, self_loop, shared_weights=True),
+    "gcn-s":      Kernel(("h",),  ("h",),     symmetric, self_loop, shared_weights=True, skip_from=2),
+    "gcn-mean":   Kernel(("h",),  ("h",),     mean, shared_weights=True, skip_from=2),
+    "gs-mean":    Kernel(("h",),  ("h",),     mean, concat=True),
+    "gs-max":     Kernel(("h",),  ("h",),     pooled_max, concat=True),
+    "gs-lstm":    Kernel(("h",),  ("h",),     random_lstm, concat=True),
+    "nip-mean":   Kernel(("h0",), ("h",),     mean, skip_from=2),
+    "i-nip-mean": Kernel(("h0",), ("h", "y"), mean, skip_from=2),
+    "rwr":        Kernel(("h0",), ("h",),     mean, Gate(0.15), Gate(0.85), input_layer=True, learned_hops=False),
+})
+# fmt: on
+
+DEFAULT_MODEL = "i-nip-mean"
+# A first comparison: the node alone, its neighbours alone, both, and labels as well.
+FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
+
+
+def find_kernel(model: str | Kernel) -> Kernel:
+    """Return the kernel of a name, or the kernel itself.
+
+    >>> find_kernel("nip-mean").phi, find_kernel("nip-mean").psi
+    (('h0',), ('h',))
+    """
+    if isinstance(model, Kernel):
+        return model
+    if not isinstance(model, str) or model not in MODELS:
+        raise ValueError(
+            f"No model is called {model!r}. Known: {', '.join(MODELS)}. A Kernel of your "
+            "own is accepted too."
+        )
+    return MODELS[model]
+
+
+def kernel_to_json(kernel: Kernel) -> dict:
+    """Return a kernel as plain data, with its aggregator by name."""
+    data = dataclasses.asdict(dataclasses.replace(kernel, aggregate=mean))
+    return data | {"aggregate": kernel.aggregate.name}
+
+
+def kernel_from_json(data: dict) -> Kernel:
+    """Return the kernel of such data, with an aggregator of this library."""
+    name = data["aggregate"]
+    if not isinstance(name, str) or name not in AGGREGATES:
+        raise ValueError(
+            f"The saved kernel uses the aggregator {name!r}, which is not of this library "
+            f"({', '.join(AGGREGATES)}). Pass the kernel: hopf_jax.load(path, kernel=...)."
+        )
+    gates = {g: Gate(**data[g]) for g in ("alpha", "beta")}
+    signals = {s: tuple(data[s]) for s in ("phi", "psi")}
+    return Kernel(**data | gates | signals | {"aggregate": AGGREGATES[name]})

@@ -1,0 +1,177 @@
+"""The loss: weighted cross entropy (WCE) and L2, with the scores of a batch."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from hopf_jax.batching import Array, Batch, Matrix
+from hopf_jax.config import Config
+from hopf_jax.kernels import Net
+from hopf_jax.metrics import f1_from_counts
+
+Params = dict[str, Any]  # Arrays by name, on the host or on a device.
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """What is minimised, and how; static under jit."""
+
+    multilabel: bool
+    l2: float
+    clip: float
+    cardinality: bool = False  # Score as many labels as a node truly has.
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam on clipped gradients; the learning rate is data, applied elsewhere."""
+        return optax.chain(optax.clip(self.clip), optax.scale_by_adam())
+
+    @classmethod
+    def of(cls, config: Config, multilabel: bool) -> "Objective":
+        """Return the objective that the settings describe."""
+        cardinality = config.scoring == "cardinality"
+        return cls(multilabel, config.l2, config.clip, cardinality)
+
+
+class Inputs(NamedTuple):
+    """Arrays that all batches of an iteration share."""
+
+    features: Matrix  # [all nodes, F]; None where batches hold theirs.
+    summary: Array | None  # [all nodes, C]
+    label_weights: Array  # [C], the omega of Eq. WCE
+    # Precomputed F(A) Psi of the first hop: blocks [all nodes, *], one per signal.
+    neighbours: tuple[Array, ...] | None = None
+
+
+class Totals(NamedTuple):
+    """Sums over the roots of some batches."""
+
+    loss: Array
+    roots: Array
+    true_positive: Array  # [C]
+    false_positive: Array  # [C]
+    false_negative: Array  # [C]
+
+    def scores(self) -> dict[str, float]:
+        """Return the mean loss and F1 scores, on the host."""
+        totals = jax.device_get(self)
+        counts = (totals.true_positive, totals.false_positive, totals.false_negative)
+        return {"loss": float(totals.loss / totals.roots)} | f1_from_counts(*counts)
+
+
+def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
+    """Return omega_i = sum_j N_j / (C N_i) of training labels [n, C] (Eq. WCE).
+
+    A label without a training sample gets weight 0, not infinity.
+    """
+    counts = labels.sum(axis=0, dtype=np.float64)
+    if not weighted:
+        return np.ones(len(counts), np.float32)
+    share = counts.sum() / (len(counts) * np.maximum(counts, 1))
+    return np.where(counts > 0, share, 0).astype(np.float32)
+
+
+def cross_entropy(
+    logits: Array, labels: Array, weights: Array, multilabel: bool
+) -> jax.Array:
+    """Return the weighted cross entropy per root, [R]: the sum over labels."""
+    if multilabel:
+        each = optax.sigmoid_binary_cross_entropy(logits, labels)
+    else:
+        each = -labels * jax.nn.log_softmax(logits)
+    return each @ weights
+
+
+def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
+    """Return features, label summaries and precomputed neighbours of a batch."""
+    ids = batch.graph.nodes["id"]
+    x = inputs.features[ids] if batch.features is None else batch.features
+    summary = None if inputs.summary is None else inputs.summary[ids]
+    if inputs.neighbours is None:
+        return x, summary, None
+    blocks = [block[ids] for block in inputs.neighbours]
+    return x, summary, jnp.concatenate(blocks, axis=1)
+
+
+def batch_loss(
+    net: Net,
+    objective: Objective,
+    params: Params,
+    batch: Batch,
+    inputs: Inputs,
+    words: jax.Array | None,
+) -> tuple[jax.Array, Totals]:
+    """Return the loss of a batch (mean over real roots, plus L2) and its totals."""
+    x, summary, neighbours = node_inputs(batch, inputs)
+    variables = {"params": params}
+    logits: Any = net.apply(variables, batch, x, summary, words, neighbours)
+    each = cross_entropy(
+        logits, batch.labels, inputs.label_weights, objective.multilabel
+    )
+    loss = jnp.sum(each * batch.mask)
+    roots = jnp.sum(batch.mask)
+    matrices = [w for w in jax.tree.leaves(params) if w.ndim == 2]
+    penalty = sum(jnp.sum(jnp.square(w)) for w in matrices)
+    true = batch.labels > 0
+    predicted = predicted_labels(logits, true, objective)
+    real = batch.mask[:, None] > 0
+    totals = Totals(
+        loss,
+        roots,
+        *(
+            jnp.sum(hit & real, axis=0, dtype=jnp.int32)
+            for hit in (predicted & true, predicted & ~true, ~predicted & true)
+        ),
+    )
+    return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
+
+
+def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> jax.Array:
+    """Return the likeliest class, or several labels, as booleans [R, C]."""
+    if not objective.multilabel:
+        return jax.nn.one_hot(jnp.argmax(logits, axis=1), logits.shape[1], dtype=bool)
+    if not objective.cardinality:
+        return logits > 0
+    return largest(logits, jnp.sum(true, axis=1))
+
+
+def zero_totals(num_labels: int) -> Totals:
+    """Return the totals before any batch."""
+    none = np.zeros(num_labels, np.int32)
+    nil = np.zeros((), np.float32)
+    return Totals(nil, nil, none, none, none)
+
+
+def largest(x: Array, counts: Array) -> jax.Array:
+    """Return which entries are among the counts[row] largest of their row, [R, C].
+
+    Of equal entries the first count, as in a stable sort. XLA sorts slowly on a CPU:
+    instead the threshold of each row is found bit by bit.
+
+    >>> largest(jnp.array([[3.0, 1.0, 3.0, 2.0]]), jnp.array([2])).tolist()
+    [[True, False, True, False]]
+    """
+    x, wanted = jnp.asarray(x, jnp.float32), jnp.asarray(counts)[:, None]
+    keys = _ordered(x)
+
+    def narrow(step, threshold):
+        bit = jnp.uint32(1 << 31) >> step.astype(jnp.uint32)
+        reached = jnp.sum(keys >= threshold | bit, axis=1, keepdims=True)
+        return jnp.where(reached >= wanted, threshold | bit, threshold)
+
+    # The key of the smallest entry taken, from its highest bit.
+    threshold = jax.lax.fori_loop(0, 32, narrow, jnp.zeros_like(keys[:, :1]))
+    above, equal = keys > threshold, keys == threshold
+    missing = wanted - jnp.sum(above, axis=1, keepdims=True)
+    before = equal.astype(jnp.float32) @ jnp.triu(jnp.ones((x.shape[1],) * 2), 1)
+    return (above | equal & (before < missing)) & (wanted > 0)
+
+
+def _ordered(x: jax.Array) -> jax.Array:
+    """Map floats to unsigned integers of the same order; both zeros are equal."""
+    bits = jax.lax.bitcast_convert_type(jnp.where(x == 0, 0, x), jnp.uint32)
+    return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(1 << 31))

@@ -1,0 +1,85 @@
+"""The plan of a run: what is decided once, before any batch is made."""
+
+import dataclasses
+
+import jax
+
+from hopf_jax.batching import LoaderSettings, feature_placement
+from hopf_jax.config import Config, Execution
+from hopf_jax.graph import Graph
+from hopf_jax.inference import WholeGraph, process_share
+from hopf_jax.kernels import Kernel
+from hopf_jax.runtime import OneDevice, StepSharding, shard_steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a run is executed.
+
+    Attributes:
+      precompute: F(A) Psi of the first hop is computed once per iteration for all nodes
+        (`first_hop.py`), and batches reach one hop less.
+      features: Where the features of batches are: "resident" on the device, or in every
+        batch, "sparse" or "dense".
+      training, validation: How batches of training and of validation nodes are made.
+        They are kept on the device if they fit their memory budget.
+      sharding: The devices that share the batches of a step.
+      halo: Number of hops that a prediction reads, over all hops of the kernel.
+      chunk_edges: Number of edges per chunk when all nodes are predicted.
+    """
+
+    precompute: bool
+    features: str
+    training: LoaderSettings
+    validation: LoaderSettings
+    sharding: OneDevice | StepSharding
+    halo: int
+    chunk_edges: int
+
+    def whole_graph(self, graph: Graph) -> WholeGraph:
+        """Return all nodes in chunks; in a job of several processes its own share."""
+        count = jax.process_count()
+        if count == 1:
+            return WholeGraph(graph, self.chunk_edges)
+        own = process_share(graph.indptr, jax.process_index(), count)
+        return WholeGraph(graph, self.chunk_edges, own, self.halo)
+
+
+def make_plan(
+    graph: Graph, kernel: Kernel, config: Config, execution: Execution
+) -> Plan:
+    """Decide how a kernel is trained on a graph.
+
+    The first hop is precomputed where F(A) Psi is constant, as neither dropout nor
+    sampling comes before it, and no larger than dense features, which are on the device
+    anyway. The memory budget plays no part in that, so that streamed and resident
+    training give the same numbers.
+    """
+    features = feature_placement(graph)
+    layers = kernel.num_layers(config.num_hops)
+    precompute = (
+        config.precompute
+        and kernel.reads_input_linearly
+        and kernel.reach(layers) == layers > 0
+        and features == "resident"
+        and config.dropout == 0
+        and config.fanouts is None
+    )
+    reach = kernel.reach(config.num_hops) - precompute
+    training = LoaderSettings(
+        reach,
+        config.batch_size,
+        None if config.fanouts is None else config.fanouts[:reach],
+        memory_budget=execution.memory_budget,
+    )
+    return Plan(
+        precompute=precompute,
+        features=features,
+        training=training,
+        validation=dataclasses.replace(
+            training, resample=False, shuffle=False, transposed=False
+        ),
+        sharding=shard_steps(execution.devices, config.batches_per_step),
+        halo=layers if kernel.psi else 0,
+        chunk_edges=execution.chunk_edges,
+    )

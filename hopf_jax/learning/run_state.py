@@ -1,0 +1,203 @@
+"""The state of a run between two epochs, as checkpoints save and restore it."""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from hopf_jax.config import Config, Execution
+from hopf_jax.graph import Graph
+from hopf_jax.kernels import Kernel, kernel_to_json
+from hopf_jax.learning.loss import Params
+from hopf_jax.learning.stopping import Patience
+from hopf_jax.runtime import digest
+
+_FORMAT = 2  # Of checkpoints; 1 was version 0.1's.
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+class State(NamedTuple):
+    """The arrays that a training step changes."""
+
+    params: Params
+    optimizer: Any
+
+
+class Progress(NamedTuple):
+    """The state of training after an epoch: all that later epochs depend on.
+
+    Arrays have a leading axis of members where several train in one program.
+    """
+
+    epoch: int
+    state: State
+    best: State
+    rules: tuple[Patience, ...]  # One per member.
+
+
+class MemberState(NamedTuple):
+    """The state of one member between two iterations.
+
+    Attributes:
+      summary: Label summaries that the next iteration reads, or None.
+      history: Records of epochs, only ever appended to; the first `num_epochs` belong
+        to this state.
+      weights, iterations: Weights and records of the iterations completed.
+      right: Score of each validation node, for each of these iterations.
+      best: The iteration to report so far (from 1), and its probabilities.
+      finished: Nothing is left to learn.
+    """
+
+    summary: np.ndarray | None
+    history: list[dict[str, Any]]
+    num_epochs: int = 0
+    weights: tuple[Params, ...] = ()
+    iterations: tuple[dict[str, Any], ...] = ()
+    right: tuple[np.ndarray, ...] = ()
+    best: int = 0
+    probabilities: np.ndarray = np.zeros(0, np.float32)
+    finished: bool = False
+
+
+class RunState(NamedTuple):
+    """The state of a run: of its members, and of the iteration they are learning."""
+
+    members: tuple[MemberState, ...]
+    progress: Progress | None = None  # None before the first epoch of an iteration.
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of epochs of all members so far."""
+        return sum(member.num_epochs for member in self.members)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to learn."""
+        return all(member.finished for member in self.members)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return the state as plain data and named arrays."""
+        arrays: dict[str, Any] = {}
+        members = []
+        for i, member in enumerate(self.members):
+            members.append(
+                {
+                    "history": member.history[: member.num_epochs],
+                    "iterations": member.iterations,
+                    "best": member.best,
+                    "finished": member.finished,
+                }
+            )
+            arrays[f"{i}.probabilities"] = member.probabilities
+            if member.summary is not None:
+                arrays[f"{i}.summary"] = member.summary
+            for t, params in enumerate(member.weights, start=1):
+                arrays |= {f"{i}.weights.{t}.{name}": w for name, w in params.items()}
+            for t, scores in enumerate(member.right, start=1):
+                arrays[f"{i}.right.{t}"] = scores
+        data: dict[str, Any] = {"members": members, "progress": None}
+        if (progress := self.progress) is not None:
+            rules = [dataclasses.asdict(rule) for rule in progress.rules]
+            data["progress"] = {"epoch": progress.epoch, "rules": rules}
+            for name in ("state", "best"):
+                leaves = jax.device_get(jax.tree.leaves(getattr(progress, name)))
+                arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
+        return data, arrays
+
+    @classmethod
+    def unpack(
+        cls, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray], like: State
+    ) -> "RunState":
+        """Return the state that `pack` took apart.
+
+        Args:
+          data, arrays: What `pack` returned. Arrays without elements may be missing.
+          like: Shapes of the state of one member.
+        """
+
+        count = len(data["members"])
+        axes = (count,) if count > 1 else ()
+
+        def found(name: str, leaf: Any, axes: tuple[int, ...] = ()) -> np.ndarray:
+            empty = np.zeros((*axes, *leaf.shape), leaf.dtype)
+            return arrays.get(name, empty)
+
+        def tree(name: str) -> State:
+            leaves, structure = jax.tree.flatten(like)
+            each = [found(f"{name}.{i}", leaf, axes) for i, leaf in enumerate(leaves)]
+            return jax.tree.unflatten(structure, each)
+
+        members = []
+        for i, about in enumerate(data["members"]):
+            times = range(1, len(about["iterations"]) + 1)
+            members.append(
+                MemberState(
+                    summary=arrays.get(f"{i}.summary"),
+                    history=about["history"],
+                    num_epochs=len(about["history"]),
+                    weights=tuple(
+                        {n: found(f"{i}.weights.{t}.{n}", w) for n, w in of.items()}
+                        for t, of in ((t, like.params) for t in times)
+                    ),
+                    iterations=tuple(about["iterations"]),
+                    right=tuple(arrays[f"{i}.right.{t}"] for t in times),
+                    best=about["best"],
+                    probabilities=arrays.get(
+                        f"{i}.probabilities", np.zeros(0, np.float32)
+                    ),
+                    finished=about["finished"],
+                )
+            )
+        progress = None
+        if (about := data["progress"]) is not None:
+            rules = tuple(Patience(**rule) for rule in about["rules"])
+            progress = Progress(about["epoch"], tree("state"), tree("best"), rules)
+        return cls(tuple(members), progress)
+
+
+def identify(
+    graphs: Sequence[Graph], kernel: Kernel, config: Config, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """Return what the numbers of a run depend on, as plain data; graphs as digests.
+
+    How the run is executed is not among it: a job that was killed for memory resumes
+    with less.
+    """
+    versions = {f"version of {n}": importlib.metadata.version(n) for n in _PACKAGES}
+    # Of the code that runs; a checkout need not be what is installed.
+    package = importlib.import_module(__name__.partition(".")[0])
+    versions[f"version of {package.__name__}"] = package.__version__
+    settings = {f"config.{n}": v for n, v in dataclasses.asdict(config).items()}
+    table = {f"kernel.{n}": v for n, v in kernel_to_json(kernel).items()}
+    about: dict[str, Any] = {"format": _FORMAT}
+    about |= {f"graph {i}": _digest_graph(graph) for i, graph in enumerate(graphs)}
+    about |= {f"seed {i}": seed for i, seed in enumerate(seeds)}
+    return about | table | settings | versions | {"backend": jax.default_backend()}
+
+
+def execution_notes(execution: Execution) -> dict[str, Any]:
+    """Return the settings of execution that change rounding, as plain data."""
+    devices = execution.devices
+    if devices is not None and not isinstance(devices, int):
+        devices = [str(device) for device in devices]
+    return {"devices": devices, "chunk_edges": execution.chunk_edges}
+
+
+def _digest_graph(graph: Graph) -> str:
+    parts: dict[str, Any] = {}
+    for field in dataclasses.fields(graph):
+        value = getattr(graph, field.name)
+        if sp.issparse(value):
+            each = ("indptr", "indices", "data")
+            parts |= {f"{field.name}.{n}": getattr(value, n) for n in each}
+            value = np.asarray(value.shape)
+        if not isinstance(value, np.ndarray):
+            value = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        parts[field.name] = value
+    return digest(parts)[:16].hex()

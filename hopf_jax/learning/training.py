@@ -1,0 +1,103 @@
+"""Training within one iteration: epochs, until the stopping rule ends them."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from hopf_jax.config import Config
+from hopf_jax.learning.loss import Inputs, Params, Totals, zero_totals
+from hopf_jax.learning.population import Population
+from hopf_jax.learning.run_state import Progress
+from hopf_jax.learning.stopping import Patience
+
+Record = dict[str, float]
+
+
+def first_rule(config: Config) -> Patience:
+    """Return the stopping rule before the first epoch."""
+    least = min(config.min_epochs, config.max_epochs)
+    return Patience(config.learning_rate, config.patience, least)
+
+
+def judge(rule: Patience, epoch: int, seen: Totals, held: Totals) -> tuple[str, Record]:
+    """Update the stopping rule; return its action and the record of the epoch.
+
+    The action is "keep" (the weights), "wait" or "restore" (the weights kept last).
+    """
+    rate, train, validation = rule.learning_rate, seen.scores(), held.scores()
+    if not math.isfinite(train["loss"] + validation["loss"]):
+        raise ValueError(
+            f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
+            "Lower learning_rate, or scale the features."
+        )
+    record = {"epoch": epoch, "learning_rate": rate}
+    record |= {f"train_{name}": value for name, value in train.items()}
+    record |= {f"validation_{name}": value for name, value in validation.items()}
+    return rule.update(epoch, train, validation), record
+
+
+def learn(
+    population: Population,
+    params: Sequence[Params],
+    inputs: Inputs,
+    config: Config,
+    keys: Sequence[jax.Array],
+    on_epoch: Callable[[dict[int, Record], Progress], None] = lambda *seen: None,
+    *,
+    live: Sequence[bool] | None = None,
+    progress: Progress | None = None,
+) -> list[Params]:
+    """Train every live member; return the best weights of each, on the host.
+
+    Args:
+      population: The members and their batches.
+      params: Weights to start from, one per member.
+      inputs: Arrays that all batches share.
+      config: Settings.
+      keys: Random keys of this iteration, one per member.
+      on_epoch: Called after every epoch with {member: record} (losses, F1 scores,
+        learning rate, seconds) and the state of training.
+      live: Which members to train; None for all.
+      progress: A state that `on_epoch` received; training resumes from there, and ends
+        with the same weights.
+    """
+    count = len(params)
+    if progress is None:
+        epoch, rules = 0, [first_rule(config) for _ in range(count)]
+        for i in range(count):
+            rules[i].stopped = live is not None and not live[i]
+        state = best = population.start(params)
+    else:
+        epoch, state, best, saved = progress
+        rules = [dataclasses.replace(rule) for rule in saved]
+    state, best, inputs = population.sharding.replicate((state, best, inputs))
+    zero = zero_totals(inputs.label_weights.shape[-1])
+    key = population.join_keys(keys)
+    while epoch < config.max_epochs and not all(rule.stopped for rule in rules):
+        epoch += 1
+        begun = time.perf_counter()
+        running = np.array([not rule.stopped for rule in rules])
+        rates = np.array([rule.learning_rate for rule in rules], np.float32)
+        state, seen, held = population.run_epoch(
+            state, inputs, key, epoch, rates, running, zero
+        )
+        actions = np.full(count, "wait", "U7")
+        records: dict[int, Record] = {}
+        for i in np.flatnonzero(running).tolist():
+            try:
+                actions[i], records[i] = judge(rules[i], epoch, seen[i], held[i])
+            except ValueError as error:
+                raise ValueError(f"{population.name(i)}{error}") from error
+        best = population.choose(actions == "keep", state, best)
+        state = population.choose(actions == "restore", best, state)
+        seconds = (time.perf_counter() - begun) / len(records)
+        records = {i: record | {"seconds": seconds} for i, record in records.items()}
+        copies = tuple(dataclasses.replace(rule) for rule in rules)
+        on_epoch(records, Progress(epoch, state, best, copies))
+    weights: Any = jax.device_get(best.params)
+    return [population.take(weights, i) for i in range(count)]

@@ -1,0 +1,269 @@
+"""Checkpoints with orbax: a run that was stopped resumes where it stopped.
+
+A checkpoint holds plain data and named arrays, sealed with a digest. What they mean is
+the caller's business. Every process of a job reads checkpoints; the first writes them.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from hopf_jax.runtime.signals import Interruption, saved_at_signals
+
+_KEPT = 2  # Checkpoints: the older one is for when the newer is damaged.
+_COST = 0.05  # Largest share of the time that checkpoints may take.
+_META, _SEAL = "meta", "sha256"
+
+Arrays = dict[str, np.ndarray]
+Packed = tuple[dict[str, Any], Arrays]  # Plain data, and arrays by name.
+
+
+class Snapshot(Protocol):
+    """The state of a run after some epoch."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of epochs so far."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+
+    def pack(self) -> Packed:
+        """Return the state as plain data and named arrays."""
+
+
+@contextlib.contextmanager
+def checkpointed(
+    workdir: str | os.PathLike | None,
+    identity: Callable[[], Mapping[str, Any]],
+    every: int = 1,
+    notes: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[Packed | None, Callable[[Snapshot], None]]]:
+    """Yield the restored state of a run, or None, and a function that saves a new one.
+
+    SIGTERM and SIGINT save the last state before they end the process.
+
+    Args:
+      workdir: Folder of the run; None to save nothing.
+      identity: Returns what the numbers of the run depend on. A folder with checkpoints
+        of another identity is refused.
+      every: Number of epochs between checkpoints.
+      notes: Further facts of the run. Resuming with other notes warns.
+    """
+    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        raise ValueError(
+            f"checkpoint_every is {every!r}; it must be a whole number, 1 or more."
+        )
+    if workdir is None:
+        yield None, lambda snapshot: None
+        return
+    checkpoints = Checkpoints(workdir, identity(), every, notes or {})
+    with contextlib.closing(checkpoints):
+        found = checkpoints.restore()
+        with saved_at_signals(checkpoints.save) as interruption:
+            yield found, lambda new: checkpoints.offer(new, interruption)
+
+
+class Checkpoints:
+    """The checkpoints of one run in a folder.
+
+    Args:
+      workdir: A local path, or one that etils and tensorstore know, such as gs://.
+      identity: What the numbers of the run depend on, as plain data.
+      every: Number of epochs between checkpoints; larger where checkpoints would take
+        more than a twentieth of the time.
+      notes: Further facts of the run, as plain data.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        identity: Mapping[str, Any],
+        every: int,
+        notes: Mapping[str, Any],
+    ) -> None:
+        # Lazy: importing orbax takes a second.
+        import orbax.checkpoint as ocp
+        from etils import epath
+
+        self._ocp = ocp
+        if not isinstance(workdir, str | os.PathLike) or not os.fspath(workdir):
+            raise ValueError(f"workdir is {workdir!r}; give a path, or None for none.")
+        self._identity, self._notes = _plain(identity), _plain(notes)
+        self._every = every
+        self._latest: Snapshot | None = None
+        self._saved: Snapshot | None = None
+        self._saved_epochs = 0
+        self._earliest = 0.0
+        self._writes = jax.process_index() == 0
+        try:
+            path = epath.Path(workdir).expanduser()
+            if os.fspath(path).startswith("gs://"):
+                # Orbax would miss it at the third checkpoint, when it prunes.
+                importlib.import_module("google.cloud.storage")
+            else:
+                path = path.absolute()  # As orbax wants it.
+            self._folder = path / "checkpoints"
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ValueError(
+                f"workdir is {os.fspath(workdir)}, which is not a folder."
+            ) from error
+        except ImportError as error:
+            raise ValueError(
+                f"workdir is {os.fspath(workdir)}, and a package for that is missing: "
+                f"{error}. For gs://, pip install 'hopf-jax[gcs]'."
+            ) from error
+        self._manager = self._open()
+
+    def _open(self) -> Any:
+        ocp, me = self._ocp, jax.process_index()
+        policies = ocp.checkpoint_managers.preservation_policy
+        return ocp.CheckpointManager(
+            self._folder,
+            options=ocp.CheckpointManagerOptions(
+                create=False,
+                preservation_policy=policies.LatestN(_KEPT),
+                cleanup_tmp_directories=self._writes,
+                enable_async_checkpointing=False,
+                # As if alone: what is saved is the same on all processes, and a signal
+                # reaches them at different times, so that they must not wait here.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    primary_host=me, active_processes={me}
+                ),
+            ),
+        )
+
+    def close(self) -> None:
+        """Stop orbax's threads."""
+        self._manager.close()
+
+    def restore(self) -> Packed | None:
+        """Return the newest readable checkpoint, or None if there is none.
+
+        A checkpoint that cannot be read is removed with a warning, and the one before
+        it is used: the run then repeats some epochs, and ends the same.
+        """
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            try:
+                arrays = self._manager.restore(
+                    step, args=self._ocp.args.StandardRestore()
+                )
+                meta = _unseal(arrays)
+            except Exception as error:  # Damaged files fail in many ways.
+                warnings.warn(
+                    f"Checkpoint {self._folder / str(step)} cannot be read and is left "
+                    f"out: {type(error).__name__}: {error}",
+                    stacklevel=6,  # The caller of fit.
+                )
+                if self._writes:
+                    self._manager.delete(step)
+                continue
+            self._check(meta["identity"], meta.get("notes", {}))
+            self._saved_epochs = meta["num_epochs"]
+            return meta["state"], arrays
+        return None
+
+    def _check(self, found: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+        mine, folder = self._identity, self._folder.parent
+        if found.get("format") != mine.get("format"):
+            version = found.get("version of hopf_jax", "another version")
+            raise ValueError(
+                f"{folder} holds checkpoints of hopf_jax {version}, which this version "
+                "cannot resume. Finish the run with that version, or give another "
+                "workdir."
+            )
+        if differing := _differences(mine, found):
+            raise ValueError(
+                f"{folder} holds another run: {differing}. Give each run a workdir of "
+                "its own, or remove this one."
+            )
+        if differing := _differences(self._notes, notes):
+            warnings.warn(
+                f"The run in {folder} is resumed with other settings of execution: "
+                f"{differing}. Its numbers may differ in the last digits from those of "
+                "a run that was not.",
+                stacklevel=7,  # The caller of fit.
+            )
+
+    def offer(self, snapshot: Snapshot, interruption: Interruption) -> None:
+        """Note the state of the run, and save it if a checkpoint is due."""
+        self._latest = snapshot
+        interruption.check()
+        since = snapshot.num_epochs - self._saved_epochs
+        due = since >= self._every and time.monotonic() >= self._earliest
+        if due or snapshot.finished:
+            with interruption.hold():
+                self.save()
+
+    def save(self) -> None:
+        """Save the state noted last, unless it is saved already."""
+        if not self._writes or self._latest is None or self._latest is self._saved:
+            return
+        begun = time.monotonic()
+        state, arrays = self._latest.pack()
+        meta = {
+            "identity": self._identity,
+            "notes": self._notes,
+            "num_epochs": self._latest.num_epochs,
+            "state": state,
+        }
+        step = max(self._manager.all_steps(), default=0) + 1
+        self._manager.save(step, args=self._ocp.args.StandardSave(_seal(meta, arrays)))
+        self._saved, self._saved_epochs = self._latest, self._latest.num_epochs
+        ended = time.monotonic()
+        self._earliest = ended + (ended - begun) / _COST
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data as it is read back from JSON: tuples become lists."""
+    return json.loads(json.dumps(data))
+
+
+def _differences(mine: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    names = [n for n in {**mine, **found} if mine.get(n) != found.get(n)]
+    return "; ".join(f"{n} is {mine.get(n)!r}, there {found.get(n)!r}" for n in names)
+
+
+def _seal(meta: Mapping[str, Any], arrays: Arrays) -> Arrays:
+    # Orbax saves no array without elements, nor is there anything in one to save.
+    arrays = {name: np.asarray(a) for name, a in arrays.items() if a.size}
+    arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    return arrays | {_SEAL: np.frombuffer(digest(arrays), np.uint8)}
+
+
+def _unseal(arrays: Arrays) -> dict[str, Any]:
+    """Return the plain data of a checkpoint; raise if it is damaged."""
+    seal = arrays.pop(_SEAL)
+    if digest(arrays) != seal.tobytes():
+        raise ValueError("its contents do not have the digest they were saved with")
+    meta = json.loads(arrays.pop(_META).tobytes())
+    if "state" not in meta:  # Version 0.1 had no such level; its identity is refused.
+        meta = {"identity": meta["identity"], "num_epochs": 0, "state": meta}
+    return meta
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return a digest of names, types, shapes and contents.
+
+    A memory map is read piece by piece.
+    """
+    state = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        state.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        rows = array.reshape(1) if array.ndim == 0 else array
+        step = max(1, 2**24 // max(1, rows[:1].nbytes))
+        for start in range(0, len(rows), step):
+            state.update(np.ascontiguousarray(rows[start : start + step]).data)
+    return state.digest()

@@ -1,0 +1,113 @@
+"""What one iteration hands to the next (Algorithm 1)."""
+
+import numpy as np
+import pytest
+
+from hopf_jax import Config
+from hopf_jax.learning import summaries
+from hopf_jax.learning.summaries import (
+    first_summary,
+    mean_change,
+    next_summary,
+    output,
+    probabilities,
+)
+from tests import graphs, oracle
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return (rng.random((graphs.NUM_NODES, w)).astype(np.float32) for w in (3, 3, 5))
+
+
+def test_nothing_is_known_before_the_first():
+    graph = graphs.tiny()
+    summary = first_summary(graph, graphs.net_of("i-nip-mean")[0])
+    np.testing.assert_array_equal(summary, np.zeros((graphs.NUM_NODES, 3)))
+    assert first_summary(graph, graphs.net_of("nip-mean")[0]) is None
+
+
+@pytest.mark.parametrize("t", [1, 2, 5])
+def test_labels_are_averaged_over_time(t):
+    graph = graphs.tiny()
+    last, predicted, hidden = arrays()
+    config = Config(num_iterations=5)
+    got = next_summary(graph, config, t, last, predicted, hidden)
+    a = (t - 1) / 5
+    unknown = ~graph.train  # Validation nodes too: their labels are not to be seen.
+    want = (1 - a) * predicted + a * last
+    np.testing.assert_allclose(got[unknown], want[unknown], rtol=1e-6)
+    np.testing.assert_array_equal(got[graph.train], graph.labels[graph.train])
+    assert got.dtype == np.float32
+
+
+def test_pieces_do_not_matter(monkeypatch):
+    graph, config = graphs.tiny(), Config(num_iterations=5)
+    last, predicted, _ = arrays()
+    logits = np.log(predicted)
+
+    def all_of_it():
+        new = next_summary(graph, config, 4, last, predicted, None)
+        return new, probabilities(logits, False), mean_change(predicted, last)
+
+    whole = all_of_it()
+    monkeypatch.setattr(summaries, "_ROWS_AT_ONCE", 5)  # Of 18: the last has 3.
+    pieces = all_of_it()
+    np.testing.assert_array_equal(pieces[0], whole[0])
+    np.testing.assert_array_equal(pieces[1], whole[1])
+    want = np.abs(predicted - last).mean()
+    assert pieces[2] == pytest.approx(whole[2]) == pytest.approx(want, rel=1e-6)
+
+
+def test_averaging_can_be_left_out():
+    graph = graphs.tiny()
+    last, predicted, hidden = arrays()
+    config = Config(num_iterations=5, average_labels=False)
+    got = next_summary(graph, config, 4, last, predicted, hidden)
+    np.testing.assert_array_equal(got[~graph.train], predicted[~graph.train])
+
+
+def test_hidden_states_are_the_other_summary():
+    graph = graphs.tiny()
+    _, predicted, hidden = arrays()
+    config = Config(num_iterations=4, summary="hidden")
+    got = next_summary(graph, config, 3, 2 * hidden, predicted, hidden)
+    np.testing.assert_allclose(got, 1.5 * hidden, rtol=1e-6)
+
+
+def test_a_graph_without_labels_lends_none():
+    graph = graphs.tiny()
+    last, predicted, hidden = arrays()
+    plain = type(graph).from_scipy(graph.adjacency, graph.features)
+    got = next_summary(plain, Config(), 1, last, predicted, hidden)
+    np.testing.assert_array_equal(got, predicted)
+
+
+def test_probabilities():
+    logits = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        probabilities(logits, False), oracle.softmax(logits), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        probabilities(logits, True), oracle.sigmoid(logits), rtol=1e-5
+    )
+
+
+def test_what_is_given_out_is_averaged_but_for_training_nodes():
+    graph = graphs.tiny()
+    rng = np.random.default_rng(0)
+    first, second = rng.random((2, *graph.labels.shape)).astype(np.float32)
+    config = Config(num_iterations=4)
+    summary = next_summary(graph, config, 1, np.zeros_like(first), first, first)
+    np.testing.assert_allclose(output(graph, config, first, summary), first)
+    summary = next_summary(graph, config, 2, summary, second, second)
+    given = output(graph, config, second, summary)
+    others = ~graph.train
+    np.testing.assert_allclose(
+        given[others], 0.75 * second[others] + 0.25 * first[others], rtol=1e-6
+    )
+    np.testing.assert_array_equal(given[graph.train], second[graph.train])
+    np.testing.assert_array_equal(summary[graph.train], graph.labels[graph.train])
+    hidden = Config(num_iterations=4, summary="hidden")
+    assert output(graph, hidden, second, summary) is second
+    assert output(graph, config, second, None) is second

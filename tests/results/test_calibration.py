@@ -1,0 +1,178 @@
+"""Temperatures and calibration errors, against numbers made by hand."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from hopf_jax import fit, load
+from hopf_jax.results import calibration
+from hopf_jax.results.calibration import (
+    calibrate,
+    calibration_error,
+    fit_temperature,
+    soften,
+)
+from tests import graphs
+from tests.test_fitting import ITERATIVE, SHORT
+
+
+def drawn(temperature, multilabel, count=20_000):
+    """Labels drawn from probabilities, and the probabilities as a model that is so
+    many times too sure of itself would say them."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(count, 3))
+    if multilabel:
+        true = rng.random((count, 3)) < 1 / (1 + np.exp(-logits))
+        return 1 / (1 + np.exp(-temperature * logits)), true
+    chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    chosen = (rng.random((count, 1)) > chance.cumsum(axis=1)).sum(axis=1)
+    said = np.exp(temperature * logits)
+    return said / said.sum(axis=1, keepdims=True), np.eye(3, dtype=np.uint8)[chosen]
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_the_temperature_is_found(temperature, multilabel):
+    said, true = drawn(temperature, multilabel)
+    found = fit_temperature(said.astype(np.float32), true, multilabel)
+    assert found == pytest.approx(temperature, rel=0.05)
+    after = calibration_error(soften(said, found, multilabel), true, multilabel)
+    assert after < 0.01
+    if temperature != 1:
+        assert calibration_error(said, true, multilabel) > 0.05
+
+
+def test_it_stays_finite_where_all_are_right():
+    said = np.full((30, 2), [0.9, 0.1], np.float32)
+    true = np.tile(np.array([1, 0], np.uint8), (30, 1))
+    assert 0.2 < fit_temperature(said, true, False) < 0.8
+    assert 1.1 < fit_temperature(said, 1 - true, False) < calibration._LARGEST
+    certain = np.tile(np.array([1, 0], np.float32), (30, 1))
+    softened = soften(certain, fit_temperature(certain, 1 - true, True), True)
+    assert np.isfinite(softened).all() and 0 < softened.min() < softened.max() < 1
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_predictions_stay(multilabel):
+    said, _ = drawn(1.0, multilabel, 50)
+    for temperature in (0.3, 4.0):
+        softened = soften(said, temperature, multilabel)
+        if multilabel:
+            np.testing.assert_array_equal(softened > 0.5, said > 0.5)
+        else:
+            np.testing.assert_array_equal(softened.argmax(1), said.argmax(1))
+            np.testing.assert_allclose(softened.sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(soften(said, 1.0, multilabel), said, rtol=1e-5)
+
+
+def test_the_error_by_hand():
+    said = np.array([[0.9, 0.1], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
+    true = np.array([[1, 0], [0, 1], [0, 1], [0, 1]])
+    # Bins of a tenth: 0.9 is in (0.8, 0.9], 0.95 alone, 0.7 and 0.55 alone.
+    assert calibration_error(said, true, False, 10) == pytest.approx(
+        (0.1 + 0.95 + 0.3 + 0.45) / 4
+    )
+    # One bin: mean confidence 0.775, three of four right.
+    assert calibration_error(said, true, False, 1) == pytest.approx(0.025)
+    # Labels apart, two bins: 0.1, 0.05, 0.3, 0.45 with one label present of four;
+    # 0.9, 0.95, 0.7, 0.55 with three of four.
+    expected = abs(0.9 - 1) / 8 + abs(3.1 - 3) / 8
+    assert calibration_error(said, true, True, 2) == pytest.approx(expected)
+    assert calibration_error(np.ones((3, 1)), np.ones((3, 1)), False) == 0
+    assert calibration_error(np.zeros((3, 1)), np.zeros((3, 1)), True) == 0
+
+
+def test_validation_nodes_are_judged_by_a_temperature_of_others(monkeypatch):
+    """A fold whose labels are noise must not lend its temperature to itself."""
+    graph = graphs.tiny()
+    rng = np.random.default_rng(0)
+    said = rng.dirichlet(np.ones(3), 18).astype(np.float32)
+    learned_from = []
+
+    def spy(said, true, multilabel):
+        learned_from.append({row.tobytes() for row in said})
+        return 2.0
+
+    monkeypatch.setattr(calibration, "fit_temperature", spy)
+    found = calibrate(graph, said)
+    whole, *folds = learned_from
+    held = {row.tobytes() for row in said[graph.validation]}
+    assert whole == held
+    assert len(folds) == 5  # Five validation nodes: each is judged by the other four.
+    assert {frozenset(held - fold) for fold in folds} == {frozenset({h}) for h in held}
+    test = graph.test
+    expected = calibration_error(soften(said[test], 2.0, False), graph.labels[test], 0)
+    assert found.ece_after["test"] == expected
+
+
+def test_one_validation_node_and_no_test_nodes():
+    graph = graphs.tiny().with_split([0, 1], [2])
+    said = np.full((18, 3), 1 / 3, np.float32)
+    found = calibrate(graph, said)
+    assert found.ece_after == {"validation": None}
+    assert list(found.ece_before) == ["validation"]
+    shown = calibration.Confidence(said, False, found)
+    assert repr(shown).splitlines()[-1].split()[-1] == "-"
+
+
+def test_many_nodes_are_sampled(monkeypatch):
+    monkeypatch.setattr(calibration, "_MOST_ENTRIES", 9)
+    seen = []
+    real = calibration.fit_temperature
+    monkeypatch.setattr(
+        calibration, "fit_temperature", lambda *a: seen.append(len(a[0])) or real(*a)
+    )
+    calibrate(graphs.tiny(), np.full((18, 3), 1 / 3, np.float32))
+    assert seen[0] == 3
+
+
+# By a result
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one", "many"])
+def result(request):
+    graph = graphs.tiny("weighted", multilabel=request.param)
+    return fit(graph, ITERATIVE, dataclasses.replace(SHORT, num_iterations=1))
+
+
+def test_a_result_is_calibrated(result):
+    found = result.confidence([3, 1])
+    many = result.multilabel
+    expected = soften(result.probabilities[[3, 1]], found.temperature, many)
+    np.testing.assert_array_equal(found.probabilities, expected)
+    assert found.values.shape == ((2, 3) if many else (2,))
+    assert (found.values >= (0.5 if many else 1 / 3)).all()
+    assert set(found.ece_before) == set(found.ece_after) == {"validation", "test"}
+    assert repr(found).startswith("Confidence of 2 nodes, temperature")
+    assert "<table>" in found._repr_html_()
+    everyone = result.confidence(graphs.tiny("weighted", multilabel=many))
+    np.testing.assert_array_equal(
+        everyone.probabilities, result.confidence().probabilities
+    )
+
+
+def test_it_is_saved(result, tmp_path):
+    result.save(tmp_path / "r")
+    loaded = load(tmp_path / "r")
+    assert loaded.calibration == result.calibration
+    np.testing.assert_array_equal(
+        loaded.confidence().probabilities, result.confidence().probabilities
+    )
+
+
+def test_a_file_of_the_older_version_is_read(result, tmp_path):
+    result.save(tmp_path / "r.npz")
+    with np.load(tmp_path / "r.npz") as archive:
+        arrays = dict(archive)
+    meta = json.loads(arrays["meta"].tobytes())
+    del meta["calibration"]
+    text = json.dumps(meta | {"format": 1}).encode()
+    np.savez(tmp_path / "old.npz", **arrays | {"meta": np.frombuffer(text, np.uint8)})
+    old = load(tmp_path / "old.npz")
+    np.testing.assert_array_equal(old.predict(), result.predict())
+    with pytest.raises(ValueError, match="older version, which kept no calibration"):
+        old.confidence()
+    old.save(tmp_path / "new.npz")
+    assert load(tmp_path / "new.npz").calibration is None

@@ -1,0 +1,239 @@
+"""Shares of a prediction: against finite differences of the dense formula."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hopf_jax import MODELS, Config, Graph, Kernel, fit, load
+from hopf_jax.datasets import make_chain, make_planted, split_graph
+from hopf_jax.kernels.aggregators import mean
+from hopf_jax.results.explanations import Explanation, hop_tree, influences
+from tests import graphs, oracle
+from tests.test_fitting import ITERATIVE, SHORT
+
+STEP = 1e-5
+BOTH = Kernel(
+    ("h0", "y"), ("h", "y"), mean, skip_from=2
+)  # It reads its own summary too.
+ROWS = {name: MODELS[name] for name in ("gcn", "gs-max", "bl-neigh", ITERATIVE)}
+ROWS["own summary"] = BOTH
+
+
+def moved(function, array):
+    """d function / d array by central differences, [*array.shape, outputs]."""
+    found = []
+    for place in np.ndindex(array.shape):
+        change = np.zeros(array.shape)
+        change[place] = STEP
+        found.append((function(array + change) - function(array - change)) / (2 * STEP))
+    return np.array(found).reshape(*array.shape, -1)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_influences_are_those_of_the_dense_formula(name):
+    row, graph, root = ROWS[name], graphs.tiny("weighted"), 4
+    net, params = graphs.net_of(row)
+    x = graphs.dense_features(graph).astype(np.float64)
+    summary = graphs.summary_for(row, graph)
+
+    def logits(x, y):
+        return oracle.forward(row, params, graph, x, y, graphs.NUM_HOPS)[0][root]
+
+    by_x = moved(lambda x: logits(x, summary), x)  # [N, F, C]
+    assert np.abs(by_x).sum() > 0
+    every_label = np.eye(graphs.NUM_LABELS, dtype=np.float32)
+    (found,) = influences(net, params, graph, summary, [root], every_label)
+    nodes = found.subgraph.nodes
+    expected = np.abs(by_x).sum(axis=(1, 2))
+    np.testing.assert_allclose(found.attributes, expected[nodes], rtol=1e-3, atol=1e-4)
+    assert expected.sum() == pytest.approx(expected[nodes].sum())  # No one is missing.
+    combined = np.array([[1, -0.5, -0.5]], np.float32)
+    (found,) = influences(
+        net, params, graph, summary, [root], combined, times_input=True
+    )
+    expected = np.abs(by_x @ combined[0] * x).sum(axis=1)
+    np.testing.assert_allclose(found.attributes, expected[nodes], rtol=1e-3, atol=1e-4)
+    if summary is None:
+        assert not found.labels.any()
+        return
+    y = summary.astype(np.float64)
+    by_y = moved(lambda y: logits(x, y), y)
+    expected = np.abs(by_y @ combined[0] * y).sum(axis=1)
+    assert expected.sum() > 0
+    np.testing.assert_allclose(found.labels, expected[nodes], rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return split_graph(make_planted(40, 60, 5, 3), percent=50)
+
+
+@pytest.fixture(scope="module")
+def result(graph):
+    return fit(graph, ITERATIVE, dataclasses.replace(SHORT, max_epochs=20))
+
+
+@pytest.fixture(scope="module")
+def explained(result):
+    return result.explain(int(np.argmax(np.diff(result.graph.indptr))))
+
+
+def test_shares_are_of_the_whole(explained):
+    assert list(explained.shares) == ["own", "hop 1", "hop 2", "labels"]
+    assert sum(explained.shares.values()) == pytest.approx(1, abs=1e-9)
+    assert all(share > 0 for share in explained.shares.values())
+    assert not explained.constant
+    for hop, name in enumerate(("own", "hop 1", "hop 2")):
+        part = explained.attributes[explained.hops == hop].sum()
+        assert explained.shares[name] == pytest.approx(part)
+    assert explained.shares["labels"] == pytest.approx(explained.labels.sum())
+
+
+def test_it_explains_the_prediction(result, explained):
+    node = explained.node
+    said = result.probabilities[node]
+    assert explained.label == result.label_names[said.argmax()]
+    assert explained.probability == pytest.approx(said.max(), rel=1e-5)
+    names = [result.label_names[c] for c in result.predict(explained.nodes)]
+    assert list(explained.predictions) == names
+
+
+def test_another_label_may_be_asked_for(result, explained):
+    other = result.explain(explained.node, label="2")
+    assert other.label == "2"
+    assert other.probability == pytest.approx(result.probabilities[explained.node, 2])
+    again = result.explain(explained.node, label=2)
+    np.testing.assert_array_equal(again.attributes, other.attributes)
+    for bad in ("a", 3, -1, 1.0):
+        with pytest.raises(ValueError, match=r"label is .*names: 0, 1, 2\."):
+            result.explain(0, label=bad)
+
+
+def test_the_most_influential_nodes_come_first(graph, explained):
+    near = explained.neighbors()
+    shares = [each.share for each in near]
+    assert len(near) == 10 and shares == sorted(shares, reverse=True)
+    assert explained.node not in [each.node for each in near]
+    linked = graph.indices[graph.indptr[explained.node] :][: len(explained.nodes)]
+    linked = linked[: int(np.diff(graph.indptr)[explained.node])]
+    assert {each.node for each in near if each.hop == 1} <= set(linked.tolist())
+    for each in near:
+        assert each.share == pytest.approx(each.attributes + each.labels)
+    assert len(explained.neighbors(3)) == 3
+
+
+def test_a_loaded_result_needs_the_graph(result, graph, explained, tmp_path):
+    result.save(tmp_path / "r")
+    loaded = load(tmp_path / "r")
+    with pytest.raises(ValueError, match=r"holds no graph. Give it: result.explain"):
+        loaded.explain(explained.node)
+    assert loaded.explain(explained.node, graph).shares == explained.shares
+
+
+def test_a_new_graph_may_be_explained(result, graph):
+    bare = Graph.from_scipy(graph.adjacency[:20, :20], graph.features[:20])
+    found = result.explain(3, bare)
+    assert found.nodes.max() < 20
+    assert found.probability == pytest.approx(
+        result.predict_proba(bare)[3].max(), rel=1e-5
+    )
+    with pytest.raises(ValueError, match="2 features, but the model learned from 5"):
+        result.explain(3, Graph.from_scipy(graph.adjacency, graph.features[:, :2]))
+
+
+@pytest.mark.parametrize("node", [40, -1, 1.5, True, [1], None])
+def test_a_node_must_be_one(result, node):
+    with pytest.raises(ValueError, match="node"):
+        result.explain(node)
+
+
+def test_a_prediction_may_depend_on_nothing():
+    """A node alone, and a model that reads neighbours only."""
+    graph = make_chain()
+    alone = Graph.from_edges(
+        [0, 1, 3, 4], [1, 3, 4, 5], graph.features, graph.labels, train=[0, 5]
+    ).with_split([0, 5], [1, 4])
+    config = Config(num_hops=1, hidden_size=3, max_epochs=1)
+    found = fit(alone, "bl-neigh", config, progress=False).explain(2)
+    assert found.constant
+    assert set(found.shares.values()) == {0}
+    assert found.neighbors() == []
+    assert "depends on no input" in repr(found)
+    assert found.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_several_labels_a_node():
+    graph = graphs.tiny("weighted", multilabel=True)
+    config = dataclasses.replace(SHORT, max_epochs=2, num_iterations=2)
+    found = fit(graph, ITERATIVE, config, progress=False).explain(5, label="1")
+    assert found.label == "1"
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+# Shown and drawn
+
+
+def made(hops, edges, share):
+    """An explanation with these shares of attributes."""
+    hops, share = np.array(hops), np.array(share, float)
+    return Explanation(
+        node=7,
+        label="a<b>",
+        probability=0.5,
+        shares={"own": share[0], "hop 1": share[1:].sum(), "labels": 0.0},
+        nodes=np.arange(7, 7 + len(hops)),
+        hops=hops,
+        attributes=share,
+        labels=np.zeros(len(hops)),
+        predictions=tuple(str(i % 9) for i in range(len(hops))),
+        edges=np.array(edges),
+    )
+
+
+def test_a_far_node_is_drawn_with_what_links_it():
+    #     0 - 1 - 3, 0 - 2 - 3: of 1 and 2 neither matters; 3 does.
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (1, 4)]
+    found = made([0, 1, 1, 2, 2], edges, [0.2, 0.0, 0.1, 0.6, 0.1])
+    places, at, parents = hop_tree(found, most=1)
+    assert places.tolist() == [0, 2, 3]  # 2 has the larger share of the two.
+    assert parents.tolist() == [0, 0, 2]
+    np.testing.assert_allclose(np.linalg.norm(at, axis=1), [0, 1, 2])
+    places, at, _ = hop_tree(found, most=9)
+    assert len(places) == 5
+    assert len(np.unique(at.round(6), axis=0)) == 5  # No two in one place.
+
+
+def test_it_is_shown(explained):
+    text = repr(explained)
+    assert text.startswith(f"node {explained.node}: {explained.label}, ")
+    assert "own attributes" in text and "label summaries" in text
+    page = made([0, 1], [(0, 1)], [0.5, 0.5])._repr_html_()
+    assert "a&lt;b&gt;" in page and "<b>" not in page
+
+
+def test_it_is_drawn(explained):
+    figure = explained.plot(most=4)
+    left, right = figure.axes
+    widths = [bar.get_width() for bar in left.patches]
+    assert widths == pytest.approx([100 * v for v in explained.shares.values()])
+    ids = {text.get_text() for text in right.texts}
+    best = {str(near.node) for near in explained.neighbors(3)}
+    assert best | {str(explained.node)} <= ids
+    assert f"{len(explained.nodes) - len(ids)} more not drawn" in right.get_title()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_more_classes_than_colours_are_drawn():
+    found = made([0] + [1] * 9, [(0, i) for i in range(1, 10)], [0.1] * 10)
+    right = found.plot().axes[1]
+    names = [text.get_text() for text in right.get_legend().get_texts()]
+    assert len(names) == 8 and names[-1] == "others"
+
+
+def test_features_as_wide_as_coras_can_be_explained():
+    graph = split_graph(make_planted(300, 900, 1433, 7, seed=1), seed=0)
+    config = Config(hidden_size=16, max_epochs=1, min_epochs=0)
+    result = fit(graph, "nip-mean", config, progress=False)
+    explained = result.explain(int(np.flatnonzero(graph.test)[0]))
+    assert sum(explained.shares.values()) == pytest.approx(1)

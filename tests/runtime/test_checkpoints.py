@@ -1,0 +1,437 @@
+"""`fit` in a workdir: stopped anywhere, it goes on and ends with the same bytes."""
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import hopf_jax
+from hopf_jax import Config, fit
+from hopf_jax.runtime import checkpoints, signals
+from hopf_jax.runtime.checkpoints import Keeper, RunState
+from tests import buckets, graphs
+
+# Patience is lost within an iteration, so that "restore" is passed through too.
+SHORT = Config(
+    *(2, 5, 2),
+    batch_size=3,
+    max_epochs=7,
+    min_epochs=2,
+    patience=1,
+    learning_rate=0.2,
+)
+
+
+@pytest.fixture(autouse=True)
+def at_any_price(monkeypatch):
+    """Every epoch is kept, whatever share of the time that takes."""
+    monkeypatch.setattr(checkpoints, "_COST", float("inf"))
+
+
+class StoppedError(Exception):
+    pass
+
+
+def saved(result, tmp_path):
+    path = tmp_path / "result.npz"
+    result.save(path)
+    return path.read_bytes()
+
+
+def run(workdir=None, stop_after=None, model="i-nip-mean", config=SHORT, **more):
+    seen = []
+
+    def count(record):
+        seen.append((record["iteration"], record["epoch"]))
+        if len(seen) == stop_after:
+            raise StoppedError
+
+    graph = more.pop("graph", None) or graphs.tiny("weighted")
+    result = fit(graph, model, config, workdir=workdir, callbacks=[count], **more)
+    return result, seen
+
+
+def stop(workdir, after, **more):
+    with pytest.raises(StoppedError):
+        run(workdir, after, **more)
+
+
+def steps(workdir):
+    return sorted(int(p.name) for p in (workdir / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return run()
+
+
+def test_stopped_at_every_epoch_it_ends_the_same(whole, tmp_path):
+    result, every = whole
+    assert len(every) > 4 and every[-1][0] == 2
+    rates = [record["learning_rate"] for record in result.history]
+    assert len(set(rates)) > 1  # Patience was lost: weights were restored.
+    workdir = tmp_path / "work"
+    for _ in every[1:]:
+        stop(workdir, 2)  # One epoch is kept; the second is told, but not kept.
+    again, now = run(workdir)
+    assert now == every[-1:]
+    assert saved(again, tmp_path) == saved(result, tmp_path)
+    assert len(steps(workdir)) == 2  # Old ones are pruned, partial ones gone.
+
+
+@pytest.mark.parametrize("after", [1, 5, 9])
+def test_a_start_does_only_what_is_left(whole, tmp_path, after):
+    result, every = whole
+    stop(tmp_path, after)
+    again, now = run(tmp_path)
+    # The epoch whose callback failed was not kept.
+    assert now == every[after - 1 :]
+    assert saved(again, tmp_path) == saved(result, tmp_path)
+    assert all("seconds" in record for record in again.history)
+
+
+def test_a_finished_run_trains_nothing(whole, tmp_path, monkeypatch):
+    first, _ = run(tmp_path)
+    # Nor does it cut batches: of a large graph that takes minutes.
+    monkeypatch.setattr("hopf_jax.fitting._prepare", None)
+    second, seen = run(tmp_path)
+    assert seen == []
+    assert second.history == first.history and second.iterations == first.iterations
+    assert saved(second, tmp_path) == saved(first, tmp_path)
+    assert saved(first, tmp_path) == saved(whole[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "graph"),
+    [
+        # Nothing but an output layer, no summaries, sparse features.
+        ("wl", SHORT, {"sparse": True}),
+        # Streamed, with neighbours drawn anew every epoch, several labels.
+        (
+            "i-nip-mean",
+            dataclasses.replace(
+                SHORT, fanouts=(3, 2), memory_budget=0, summary="hidden", bias=True
+            ),
+            {"multilabel": True},
+        ),
+    ],
+    ids=["plain", "streamed"],
+)
+def test_every_kind_of_run_goes_on(tmp_path, model, config, graph):
+    more = {"model": model, "config": config, "graph": graphs.tiny(**graph)}
+    result, every = run(**more)
+    stop(tmp_path, len(every) - 1, **more)
+    again, now = run(tmp_path, **more)
+    assert len(now) == 2
+    assert saved(again, tmp_path) == saved(result, tmp_path)
+
+
+# What is refused, and what is mended
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"seed": 1}, "seed is 1, there 0"),
+        ({"config": dataclasses.replace(SHORT, l2=0.5)}, "config.l2 is 0.5, there"),
+        ({"model": "ss-ica"}, "row.psi is ['y'], there ['h', 'y']"),
+        ({"graph": graphs.tiny("plain")}, "graph is '"),
+    ],
+    ids=["seed", "config", "row", "graph"],
+)
+def test_the_workdir_of_another_run_is_refused(whole, tmp_path, other, said):
+    stop(tmp_path, 2)
+    with pytest.raises(ValueError, match="holds another run") as refused:
+        run(tmp_path, **other)
+    assert said in str(refused.value)
+    assert saved(run(tmp_path)[0], tmp_path) == saved(whole[0], tmp_path)
+
+
+def test_another_version_is_another_run(tmp_path, monkeypatch):
+    stop(tmp_path, 2)
+    monkeypatch.setattr(checkpoints.importlib.metadata, "version", lambda name: "9")
+    with pytest.raises(ValueError, match="version of jax is '9', there"):
+        run(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(hopf_jax, "__version__", "9")
+    with pytest.raises(ValueError, match="run: version of hopf_jax is '9', there"):
+        run(tmp_path)
+
+
+def test_a_graph_is_known_by_all_that_is_in_it():
+    graph = graphs.tiny("weighted")
+    seen = {checkpoints._digest_graph(graph)}
+    assert checkpoints._digest_graph(graphs.tiny("weighted")) in seen
+    changed = graph.features.copy()
+    changed[3, 2] += 1
+    for other in (
+        dataclasses.replace(graph, features=changed),
+        dataclasses.replace(graph, features=changed.astype(np.float64)),
+        dataclasses.replace(graph, test=np.zeros_like(graph.test)),
+        dataclasses.replace(graph, weights=None),
+        dataclasses.replace(graph, label_names=("x", "y", "z")),
+        graphs.tiny("weighted", sparse=True),
+        graphs.tiny("weighted", sparse=True, seed=1),
+    ):
+        seen.add(checkpoints._digest_graph(other))
+    assert len(seen) == 8
+
+
+def damage(folder, how):
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    largest = max(files, key=lambda p: p.stat().st_size)
+    if how == "cut":
+        largest.write_bytes(largest.read_bytes()[:-50])
+    elif how == "emptied":
+        for path in files:
+            path.write_bytes(b"")
+    else:
+        for path in files:
+            path.unlink()
+
+
+@pytest.mark.parametrize("how", ["cut", "emptied", "removed"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how):
+    stop(tmp_path, 5)
+    older, newer = steps(tmp_path)
+    damage(tmp_path / "checkpoints" / str(newer), how)
+    with pytest.warns(UserWarning, match=f"{newer} cannot be read and is left out"):
+        again, now = run(tmp_path)
+    assert now == whole[1][3:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+    assert older not in steps(tmp_path)
+
+
+def test_with_all_damaged_a_run_begins_again(whole, tmp_path):
+    stop(tmp_path, 4)
+    for step in steps(tmp_path):
+        damage(tmp_path / "checkpoints" / str(step), "cut")
+    with pytest.warns(UserWarning, match="cannot be read") as told:
+        again, now = run(tmp_path)
+    assert len(told) == 2 and now == whole[1]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+
+
+def test_a_flipped_bit_is_seen():
+    arrays = checkpoints._pack(RunState(np.ones((4, 2), np.float32), []), {})
+    whole = {name: array.copy() for name, array in arrays.items()}
+    assert checkpoints._unseal(dict(whole))["best"] == 0
+    whole["summary"].view(np.uint8)[3, 1] ^= 1
+    with pytest.raises(ValueError, match="digest"):
+        checkpoints._unseal(whole)
+
+
+def test_what_a_crash_left_half_written_is_removed(whole, tmp_path):
+    stop(tmp_path, 3)
+    newest = steps(tmp_path)[-1]
+    partial = tmp_path / "checkpoints" / f"{newest + 1}.orbax-checkpoint-tmp"
+    (partial / "default.orbax-checkpoint-tmp").mkdir(parents=True)
+    (partial / "default.orbax-checkpoint-tmp" / "_METADATA").write_text("{")
+    again, now = run(tmp_path)
+    assert now == whole[1][2:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+    assert not partial.exists() and len(steps(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("every", [0, 1.5, True, None])
+def test_checkpoint_every_is_checked(every):
+    with pytest.raises(ValueError, match=r"checkpoint_every is .*1 or more"):
+        fit(graphs.tiny(), "ss-ica", checkpoint_every=every)
+
+
+def test_a_workdir_that_is_none_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    for bad in (3, "", tmp_path / "file", "gs://bucket/run"):
+        with pytest.raises(ValueError, match="workdir is"):
+            fit(graphs.tiny(), "ss-ica", workdir=bad)
+
+
+def test_a_workdir_of_object_storage(whole, tmp_path, monkeypatch):
+    # What speaks to the store is real: orbax, tensorstore, etils. The store is not.
+    store = buckets.google_storage(monkeypatch)
+    stop("gs://bucket/run", 5)
+    assert all(name.startswith("bucket/run/checkpoints/") for name in store.objects)
+    again, now = run("gs://bucket/run")
+    assert now == whole[1][4:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+    assert run("gs://bucket/run")[1] == []
+    kept = {name.split("/")[3] for name in store.objects}
+    assert len(kept) == 2
+    again.save("gs://bucket/run/result.npz")
+    assert store.objects["bucket/run/result.npz"][0] == saved(again, tmp_path)
+
+
+# How often
+
+
+def saves(monkeypatch, tmp_path, count, *, every=1, takes=0.0):
+    """After which epochs a checkpoint was kept; an epoch takes a second."""
+    now, kept = [100.0], []
+    keeper = Keeper(tmp_path, {}, lambda: None, every)
+
+    def save(step, args):
+        now[0] += takes
+        kept.append(keeper._latest.num_epochs)
+
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(keeper._manager, "save", save)
+    with signals.saved_at_signals(keeper.save) as signals:
+        for epoch in range(1, count + 1):
+            now[0] += 1
+            keeper.offer(RunState(None, [], epoch), signals)
+        keeper.offer(RunState(None, [], count, finished=True), signals)
+    keeper.close()
+    return kept
+
+
+def test_checkpoints_are_every_so_many_epochs(monkeypatch, tmp_path):
+    assert saves(monkeypatch, tmp_path, 10, every=3) == [3, 6, 9, 10]
+
+
+def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(checkpoints, "_COST", 0.05)
+    kept = saves(monkeypatch, tmp_path, 100, takes=0.5)
+    assert kept == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91, 100]
+
+
+# Signals
+
+CHILD = """
+import importlib.util, signal, time
+
+# The module alone: the package is two seconds of import.
+spec = importlib.util.spec_from_file_location("interruption", {path!r})
+interruption = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(interruption)
+
+def save():
+    print("saving", flush=True)
+    time.sleep({takes})
+    print("saved", flush=True)
+
+{before}
+try:
+    with signals.saved_at_signals(save) as interruption:
+        print("ready", flush=True)
+        {work}
+except KeyboardInterrupt:
+    print("KeyboardInterrupt", flush=True)
+    raise
+"""
+SLEEP = "time.sleep(60)"
+
+
+def child(*, before="", work=SLEEP, takes=0):
+    code = CHILD.format(path=signals.__file__, before=before, work=work, takes=takes)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(process):
+    with process:
+        said = process.stdout.read().split()
+    return process.returncode, said
+
+
+def test_sigterm_saves_and_ends_as_it_would():
+    process = child()
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (-signal.SIGTERM, ["saving", "saved"])
+
+
+def test_sigint_saves_and_is_a_keyboard_interrupt():
+    process = child()
+    process.send_signal(signal.SIGINT)
+    status, said = ended(process)
+    assert status != 0 and said == ["saving", "saved", "KeyboardInterrupt"]
+
+
+def test_the_same_signal_twice_at_once_is_one_and_a_later_one_kills():
+    process = child(takes=20)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "saving\n"
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (-signal.SIGTERM, [])
+
+
+def test_a_signal_waits_while_a_checkpoint_is_written():
+    work = "\n        ".join(
+        [
+            "with signals.hold():",
+            "    signal.raise_signal(signal.SIGTERM)",
+            "    print('written', flush=True)",
+            "print('never', flush=True)",
+        ]
+    )
+    assert ended(child(work=work)) == (-signal.SIGTERM, ["written", "saving", "saved"])
+
+
+def test_someone_elses_handler_is_called_after_saving():
+    handler = "lambda *a: print('theirs', flush=True)"
+    process = child(before=f"signal.signal(signal.SIGTERM, {handler})")
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == (128 + signal.SIGTERM, ["saving", "saved", "theirs"])
+
+
+def test_an_ignored_signal_stays_ignored():
+    work = "signal.raise_signal(signal.SIGINT); print('on', flush=True)"
+    before = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    assert ended(child(before=before, work=work)) == (0, ["on"])
+
+
+def test_handlers_are_put_back_and_other_threads_set_none(tmp_path):
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    inside = []
+
+    def look(*ignored):
+        inside.append(signal.getsignal(signal.SIGTERM))
+
+    def work():
+        fit(
+            graphs.tiny("weighted"),
+            *("i-nip-mean", SHORT),
+            workdir=tmp_path / threading.current_thread().name,
+            callbacks=[look],
+        )
+
+    work()
+    assert inside[0] != before[0]
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
+    inside.clear()
+    thread = threading.Thread(target=work, name="other")
+    thread.start()
+    thread.join()
+    assert inside and set(inside) == {before[0]}
+
+
+def test_a_signal_in_a_callback_keeps_the_epoch_before(whole, tmp_path):
+    def interrupt(record):
+        if (record["iteration"], record["epoch"]) == (2, 2):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            graphs.tiny("weighted"),
+            *("i-nip-mean", SHORT),
+            workdir=tmp_path,
+            checkpoint_every=1000,
+            callbacks=[interrupt],
+        )
+    assert len(steps(tmp_path)) == 1
+    again, now = run(tmp_path)
+    assert now[0] == (2, 2)
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)

@@ -1,0 +1,300 @@
+"""Comparing models: folds, ranks, bounds, and what is shown of them."""
+
+import dataclasses
+import functools
+import sys
+
+import numpy as np
+import pytest
+
+from hopf_jax import MODELS, Comparison, Config, Graph, compare, fit, metrics
+from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.graph.graph import SPLITS
+from hopf_jax.kernels.table import find_kernel
+from hopf_jax.results.result import score
+
+SHORT = Config(num_hops=1, hidden_size=4, max_epochs=2, batch_size=64)
+PLANTED = make_planted(60, 120, 6, 3)
+BASELINES = ("bl-node", "bl-neigh")
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare(PLANTED, BASELINES, 2, SHORT, seed=3, percent=40, progress=False)
+
+
+@functools.cache
+def any_result():
+    return fit(split_graph(PLANTED, percent=40), "bl-node", SHORT, progress=False)
+
+
+def pretended(right, *, folds=1, graphs=None):
+    """A comparison of models that are right on these shares of the test nodes."""
+    graph = make_planted(2000, 4000, 4, 2, seed=1)
+    graphs = graphs or (graph,) * folds
+    labels = graphs[0].labels.astype(np.float32)
+    test = np.flatnonzero(graphs[0].test)
+    like = any_result()
+    results = {}
+    for name, shares in right.items():
+        made = []
+        for fold, share in zip(graphs, shares, strict=True):
+            said = labels.copy()
+            wrong = test[round(share * len(test)) :]
+            said[wrong] = 1 - said[wrong]
+            made.append(
+                dataclasses.replace(like, probabilities=said, scores=score(fold, said))
+            )
+        results[name] = tuple(made)
+    return Comparison(results, tuple(graphs))
+
+
+# Folds
+
+
+def test_folds_are_drawn_by_number(found):
+    first, second = found.graphs
+    np.testing.assert_array_equal(first.test, PLANTED.test)  # Its own are kept.
+    np.testing.assert_array_equal(second.test, PLANTED.test)
+    assert (first.train != second.train).any()
+    assert first.train.sum() + first.validation.sum() == 23  # 40%, rounded.
+
+
+def test_a_fold_is_an_ordinary_fit(found):
+    alone = fit(found.graphs[1], "bl-neigh", SHORT, seed=3, progress=False)
+    np.testing.assert_array_equal(
+        found.results["bl-neigh"][1].probabilities, alone.probabilities
+    )
+    expected = 100 * alone.scores["test"]["micro_f1"]
+    assert found.table["bl-neigh"]["fold 2"] == expected
+
+
+def test_as_many_nodes_as_the_graphs_own_split(found):
+    own = split_graph(PLANTED, percent=30)
+    again = compare(own, ["bl-node"], 1, SHORT, progress=False).graphs[0]
+    assert (again.train | again.validation).sum() in (16, 17)  # It has 17.
+    bare = PLANTED.with_split()
+    drawn = compare(bare, ["bl-node"], 1, SHORT, progress=False).graphs[0]
+    assert (drawn.train | drawn.validation).sum() == 5  # A tenth, rounded.
+    assert drawn.test.sum() == 12
+
+
+def test_folds_may_be_graphs(found):
+    again = compare(None, BASELINES, found.graphs, SHORT, seed=3, progress=False)
+    assert again.table == found.table
+    assert repr(again) == repr(found)
+    with pytest.raises(ValueError, match=r"folds\[0\] has 60 nodes, but graph has 40"):
+        compare(make_planted(40, 60), BASELINES, found.graphs, SHORT)
+
+
+def test_progress_says_how_long_is_left(capsys):
+    compare(PLANTED, ["bl-node"], 2, SHORT, percent=40, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "2/2" in err and "<" in err and "model=bl-node" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": ["bl-mode"]}, "No model is called 'bl-mode'"),
+        ({"models": []}, "models is empty"),
+        ({"models": 3}, "models is 3"),
+        ({"models": [3]}, "No model is called 3"),
+        ({"models": ["gcn", "gcn"]}, "lists one twice"),
+        ({"folds": 0}, "folds is 0"),
+        ({"folds": []}, "folds is empty"),
+        ({"folds": "five"}, "folds is 'five'"),
+        ({"folds": True}, "folds is True"),
+        ({"folds": [PLANTED, 3]}, r"folds\[1\] is a int"),
+        ({"folds": [PLANTED.with_split()]}, r"folds\[0\] has no train nodes"),
+        ({"folds": [PLANTED.with_split([0], [1])]}, r"folds\[0\] has no test nodes"),
+        ({"folds": [PLANTED], "percent": 5}, "percent is for folds to draw"),
+        ({"graph": None}, "graph is None"),
+        ({"graph": "cora"}, "graph is a str"),
+        ({"on": "train"}, "on is 'train'"),
+        ({"metric": "f1"}, "metric is 'f1'"),
+        ({"level": 95}, "level is 95"),
+        ({"level": "most"}, "level is 'most'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"resamples": 0}, "resamples is 0"),
+        ({"percent": 99}, "percent is 99"),
+    ],
+)
+def test_bad_input_fails_before_anything_is_fitted(change, message, monkeypatch):
+    monkeypatch.setattr("hopf_jax.comparing.fit", None)
+    with pytest.raises(ValueError, match=message):
+        compare(**{"graph": PLANTED, "config": SHORT, "progress": False} | change)
+
+
+def test_rows_of_ones_own_have_names(monkeypatch):
+    def fake(graph, row, config, **settings):
+        del config, settings
+        said = graph.labels.astype(np.float32)
+        return dataclasses.replace(
+            any_result(), probabilities=said, scores=score(graph, said)
+        )
+
+    monkeypatch.setattr("hopf_jax.comparing.fit", fake)
+    mine = dataclasses.replace(find_kernel("gcn"), skip_from=1, phi=("h",), psi=("h",))
+    listed = compare(PLANTED, ["gcn", mine, MODELS["gs-max"]], 1, progress=False)
+    assert list(listed.results) == ["gcn", "row 2", "gs-max"]
+    named = compare(PLANTED, {"a": "gcn", "b": mine}, 1, progress=False)
+    assert list(named.results) == ["a", "b"]
+
+
+# What is computed
+
+
+def test_ranks_and_shortfalls_are_those_of_metrics():
+    found = pretended({"a": (0.8, 0.7, 0.9), "b": (0.6, 0.8, 0.5)}, folds=3)
+    by_name = {line.model: line for line in found.lines}
+    assert [line.model for line in found.lines] == ["a", "b"]  # The best first.
+    assert by_name["b"].shortfall == metrics.shortfall(found.table)["b"]
+    assert by_name["a"].rank == pytest.approx(4 / 3)
+    assert (by_name["a"].wins, by_name["b"].wins) == (2, 1)
+    assert by_name["b"].gap == pytest.approx(100 * (0.8 - 1.9 / 3))
+    assert by_name["b"].p_value == metrics.wilcoxon(found.table, "a", "b").p_value
+    assert np.isnan(by_name["a"].p_value)
+    assert found.friedman is None
+    three = pretended({"a": (0.9, 0.8), "b": (0.6, 0.5), "c": (0.3, 0.2)}, folds=2)
+    assert three.friedman == metrics.friedman(three.table)
+
+
+def test_told_apart_by_rank():
+    folds = 8
+    shares = {"a": (0.9,) * folds, "b": (0.8,) * folds, "c": (0.5,) * folds}
+    found = pretended(shares, folds=folds)
+    assert found.critical_difference == pytest.approx(3.314 * (1 / folds) ** 0.5, 1e-3)
+    assert [line.apart for line in found.lines] == [False, False, True]
+
+
+def test_bounds_of_one_fold_are_those_of_its_nodes():
+    """Accuracy of n nodes: normal with variance p (1 - p) / n."""
+    (line,) = pretended({"a": (0.7,)}).lines
+    error = 100 * np.sqrt(0.7 * 0.3 / 400)
+    assert line.score == pytest.approx(70)
+    assert line.low == pytest.approx(70 - 1.96 * error, abs=0.5)
+    assert line.high == pytest.approx(70 + 1.96 * error, abs=0.5)
+
+
+def test_bounds_widen_with_the_folds():
+    """Folds at 60 and 80: a resample has both, or one of them twice."""
+    (line,) = pretended({"a": (0.6, 0.8)}, folds=2).lines
+    assert line.score == pytest.approx(70)
+    assert line.low < 60.5 and line.high > 79.5
+
+
+def test_gaps_are_of_the_same_resamples():
+    found = pretended({"a": (0.7, 0.7), "b": (0.7, 0.7), "c": (0.65, 0.65)}, folds=2)
+    alike = found.lines[1]
+    assert (alike.gap, alike.gap_low, alike.gap_high) == (0, 0, 0)
+    # b and c differ on 5% of the nodes: sqrt(0.05 * 0.95 / 400), less than half of
+    # what unpaired models would show.
+    worse = found.lines[2]
+    error = 100 * np.sqrt(0.05 * 0.95 / 400)
+    assert worse.gap == pytest.approx(5)
+    assert worse.gap_low == pytest.approx(5 - 1.96 * error, abs=0.5)
+    assert worse.gap_high == pytest.approx(5 + 1.96 * error, abs=0.5)
+
+
+def test_folds_with_other_test_nodes_are_resampled_apart():
+    """Two sets of nodes average out: half the variance of one set twice."""
+    graph = make_planted(2000, 4000, 4, 2, seed=1)
+    rest = np.flatnonzero(~graph.test & ~graph.train & ~graph.validation)[:400]
+    other = graph.with_split(graph.train, graph.validation, rest)
+    right = {"a": (0.7, 0.7)}
+    (same,) = pretended(right, graphs=(graph, graph)).lines
+    both = pretended(right, graphs=(graph, other))
+    labels = other.labels.astype(np.float32)
+    labels[rest[280:]] = 1 - labels[rest[280:]]
+    second = dataclasses.replace(
+        both.results["a"][1], probabilities=labels, scores=score(other, labels)
+    )
+    results = {"a": (both.results["a"][0], second)}
+    (apart,) = dataclasses.replace(both, results=results).lines
+    ratio = (apart.high - apart.low) / (same.high - same.low)
+    # Folds drawn twice count as one: (1/2 + 1) / 2 of the variance on average.
+    assert ratio == pytest.approx(np.sqrt(0.75), abs=0.08)
+
+
+def test_resampled_scores_are_those_of_repeated_nodes():
+    rng = np.random.default_rng(0)
+    true, said = rng.integers(0, 2, (2, 9, 3))
+    times = rng.multinomial(9, np.full(9, 1 / 9), size=4)
+    fast = metrics.resampled_f1_scores(true, said, times)
+    for b, count in enumerate(times):
+        rows = np.repeat(np.arange(9), count)
+        for name, value in metrics.f1_scores(true[rows], said[rows]).items():
+            assert fast[name][b] == pytest.approx(value)
+
+
+def test_many_nodes_are_resampled_in_blocks(monkeypatch):
+    whole = repr(pretended({"a": (0.7,)}))
+    monkeypatch.setattr("hopf_jax.comparison._MOST_DRAWS", 400 * 7)
+    assert repr(pretended({"a": (0.7,)})) == whole
+
+
+def test_a_fold_that_no_one_gets_right_has_no_shortfall():
+    found = pretended({"a": (0.0, 0.5), "b": (0.0, 0.2)}, folds=2)
+    assert all(np.isnan(line.shortfall) for line in found.lines)
+    assert " -" in repr(found)
+
+
+# What is shown
+
+
+def test_other_nodes_and_metrics_need_no_other_fit(found):
+    other = found.scored(on="validation", metric="macro_f1")
+    for model in BASELINES:
+        expected = found.results[model][0].scores["validation"]["macro_f1"]
+        assert other.table[model]["fold 1"] == 100 * expected
+    assert repr(other).startswith("validation macro-F1 in percent, 2 folds")
+    assert repr(other) != repr(found)
+    assert set(found.results["bl-node"][0].scores) == set(SPLITS)
+
+
+def test_it_is_shown_as_text_and_as_html():
+    found = pretended({"a<b>": (0.8, 0.9, 0.85), "c": (0.5, 0.45, 0.55)}, folds=3)
+    text = repr(found).splitlines()
+    assert text[1].split()[:3] == ["model", "score", "bounds"]
+    assert text[2].startswith("a<b>   85.0 ± 4.1  [")
+    assert "0.125" in text[3]
+    page = found._repr_html_()
+    assert "a&lt;b&gt;" in page and "<b>" not in page
+    assert page.count("<tr>") == 3
+    assert "One fold" in repr(pretended({"a": (0.8,)}))
+
+
+def test_it_becomes_a_data_frame(found, monkeypatch):
+    frame = found.to_pandas()
+    assert list(frame.index) == [line.model for line in found.lines]
+    assert frame["score"].tolist() == [line.score for line in found.lines]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"hopf-jax\[tables\]"):
+        found.to_pandas()
+
+
+def test_it_is_drawn(found):
+    figure = found.plot()
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == [
+        line.model for line in found.lines
+    ]
+    assert [bar.get_width() for bar in right.patches] == [
+        line.shortfall for line in found.lines
+    ]
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_graphs_of_several_kinds_may_be_compared_on():
+    many = Graph.from_scipy(
+        PLANTED.adjacency,
+        PLANTED.features,
+        np.random.default_rng(0).integers(0, 2, (60, 4)),
+        multilabel=True,
+    )
+    folds = [split_graph(PLANTED, percent=40), split_graph(many, percent=40)]
+    found = compare(None, ["bl-node"], folds, SHORT, progress=False)
+    assert len(found.table["bl-node"]) == 2
+    assert found.lines[0].low <= found.lines[0].score <= found.lines[0].high

@@ -1,0 +1,184 @@
+"""Folds trained in one program: what `fit` finds for each of them."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from hopf_jax import MODELS, Config, fit, fit_folds
+from hopf_jax.batching import loader
+from hopf_jax.learning.first_hop import known_ahead
+from hopf_jax.together import CannotJoinError, _check_joint, _loaders
+from tests import graphs
+
+CONFIG = Config(
+    hidden_size=5,
+    batch_size=3,
+    num_iterations=2,
+    min_epochs=2,
+    max_epochs=25,
+    patience=2,
+)
+# By how much label summaries move after iteration 2 of the two folds: between them.
+TOLERANCE = 0.06
+
+
+def vary(**settings):
+    return dataclasses.replace(CONFIG, **settings)
+
+
+def folds(graph=None, count=2, train=8):
+    """A graph with several splits."""
+    graph = graphs.tiny("weighted") if graph is None else graph
+    orders = [np.random.default_rng(n).permutation(18) for n in range(count)]
+    return [
+        graph.with_split(order[:train], order[train : train + 5], order[train + 5 :])
+        for order in orders
+    ]
+
+
+def assert_agree(results, others):
+    """The same epochs, and numbers that differ by rounding."""
+    for one, other in zip(results, others, strict=True):
+        assert len(one.history) == len(other.history)
+        for record, wanted in zip(one.history, other.history, strict=True):
+            assert record.keys() == wanted.keys()
+            for name in record.keys() - {"seconds"}:
+                np.testing.assert_allclose(record[name], wanted[name], atol=1e-4)
+        assert one.iteration == other.iteration
+        assert len(one.iterations) == len(other.iterations) == len(one.weights)
+        np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-4)
+        for record, wanted in zip(one.iterations, other.iterations, strict=True):
+            assert record["epochs"] == wanted["epochs"]
+            for name, scores in wanted["scores"].items():
+                assert record["scores"][name] == pytest.approx(scores, abs=1e-6)
+        assert one.scores == one.iterations[one.iteration - 1]["scores"]
+        temperature = other.calibration.temperature
+        assert one.calibration.temperature == pytest.approx(temperature, rel=1e-2)
+        assert one.graph is other.graph
+
+
+SPLITS = folds()
+
+
+@functools.cache
+def alone(model):
+    """What `fit` finds for each fold."""
+    return [fit(graph, model, CONFIG, seed=3) for graph in SPLITS]
+
+
+@pytest.mark.parametrize(
+    ("model", "mapping"),
+    [("nip-mean", "loop"), ("i-nip-mean", "loop"), ("i-nip-mean", "vmap")],
+)
+def test_each_fold_is_as_fit_learns_it(model, mapping):
+    # With dropout, in batches: draws and orders have to be the same.
+    told = []
+    results = fit_folds(
+        SPLITS, model, CONFIG, seed=3, mapping=mapping, callbacks=[told.append]
+    )
+    assert_agree(results, alone(model))
+    # They stopped at different epochs, before the last.
+    lengths = {len(result.history) for result in results}
+    assert len(lengths) == 2
+    assert max(r.iterations[0]["epochs"] for r in results) < CONFIG.max_epochs
+    for fold, result in enumerate(results):
+        own = [
+            {k: v for k, v in r.items() if k != "fold"}
+            for r in told
+            if r["fold"] == fold
+        ]
+        assert own == result.history
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"warm_start": False, "average_labels": False, "neighbor_fraction": 0.8},
+        {"summary": "hidden", "scoring": "cardinality", "dropout": 0.0},
+    ],
+    ids=["alone", "hidden"],
+)
+def test_the_rules_are_those_of_fit(change):
+    config = vary(max_epochs=12, **change)
+    splits = folds(graphs.tiny("weighted", multilabel="scoring" in change))
+    wanted = [fit(graph, "i-nip-mean", config, seed=3) for graph in splits]
+    assert_agree(fit_folds(splits, "i-nip-mean", config, seed=3), wanted)
+
+
+@pytest.mark.parametrize("mapping", ["loop", "vmap"])
+def test_folds_finish_their_iterations_one_by_one(mapping):
+    # Without dropout the first hop is known ahead, and differs by fold.
+    config = vary(num_iterations=3, tolerance=TOLERANCE, dropout=0.0)
+    assert known_ahead(graphs.tiny(), MODELS["i-nip-mean"], config)
+    splits = folds()
+    wanted = [fit(graph, "i-nip-mean", config, seed=3) for graph in splits]
+    assert {len(result.iterations) for result in wanted} == {2, 3}
+    found = fit_folds(splits, "i-nip-mean", config, seed=3, mapping=mapping)
+    assert_agree(found, wanted)
+
+
+def test_batches_are_taken_in_the_order_of_fit(monkeypatch):
+    # As on large graphs: batches grouped by size, otherwise in each fold.
+    monkeypatch.setattr(loader, "_FEW_BATCHES", 0)
+    monkeypatch.setattr(loader, "_WASTE", -1.0)
+    monkeypatch.setattr(loader, "_MOST_GROUPS", 2)
+    config, splits = (
+        vary(batch_size=2, max_epochs=3),
+        folds(graphs.tiny("weighted", sparse=True)),
+    )
+    train, _ = _loaders(splits, MODELS["nip-mean"], config, 3)
+    assert train.axes.order == 0
+    wanted = [fit(graph, "nip-mean", config, seed=3) for graph in splits]
+    assert_agree(fit_folds(splits, "nip-mean", config, seed=3), wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fanouts": (2, 2)}, "config.fanouts draws neighbours anew"),
+        ({"batches_per_step": 2}, "2 batches a step"),
+        ({"memory_budget": 1000}, "train batches of 2 folds need .* memory_budget"),
+    ],
+)
+def test_settings_that_keep_folds_apart(change, message):
+    with pytest.raises(CannotJoinError, match=message):
+        fit_folds(folds(), "nip-mean", vary(**change))
+
+
+def test_graphs_that_are_not_folds():
+    first, second = folds()
+    with pytest.raises(ValueError, match="graphs is empty"):
+        fit_folds([], "nip-mean", CONFIG)
+    with pytest.raises(ValueError, match="no train nodes"):
+        fit_folds([first, first.with_split()], "nip-mean", CONFIG)
+    with pytest.raises(ValueError, match="mapping is 'pmap'"):
+        fit_folds([first, second], "nip-mean", CONFIG, mapping="pmap")
+    with pytest.raises(CannotJoinError, match=r"graphs\[1\] differs .* its features"):
+        other = dataclasses.replace(second, features=second.features + 1)
+        fit_folds([first, other], "nip-mean", CONFIG)
+    with pytest.raises(CannotJoinError, match=r"graphs\[1\] differs .* its indptr"):
+        fit_folds([first, *folds(graphs.tiny(seed=1))], "nip-mean", CONFIG)
+    sparse = dataclasses.replace(second, features=sp.csr_array(second.features))
+    with pytest.raises(CannotJoinError, match="its features"):
+        fit_folds([first, sparse], "nip-mean", CONFIG)
+    with pytest.raises(CannotJoinError, match=r"label_names is .* graphs\[0\]"):
+        other = dataclasses.replace(second, label_names=("a", "b", "c"))
+        fit_folds([first, other], "nip-mean", CONFIG)
+    few = folds(train=3)[1]
+    with pytest.raises(CannotJoinError, match=r"train nodes make \[3, 1\] batches"):
+        fit_folds([first, few], "nip-mean", CONFIG)
+
+
+def test_folds_loaded_apart_are_one_graph():
+    one, other = (folds(graphs.tiny(sparse=True))[0] for _ in range(2))
+    assert one.features is not other.features
+    _check_joint([one, other], CONFIG)
+
+
+def test_a_fold_that_diverges_is_named():
+    config = vary(learning_rate=1e30, max_epochs=8)
+    with pytest.raises(ValueError, match=r"graphs\[[01]\]: Training diverged"):
+        fit_folds(folds(), "nip-mean", config)
