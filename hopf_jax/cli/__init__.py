@@ -1,7 +1,3 @@
 """The command line `hopf`."""
 
 from hopf_jax.cli.commands import main
-
-__all__ = [
-    "main",
-]

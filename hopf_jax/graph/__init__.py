@@ -10,21 +10,3 @@ from hopf_jax.graph.validation import (
     check_whole,
     to_array,
 )
-
-__all__ = [
-    "SPLITS",
-    "Graph",
-    "check_draw",
-    "check_ids",
-    "check_nodes",
-    "check_number",
-    "check_whole",
-    "decode_split",
-    "describe",
-    "draw_split",
-    "new_folder",
-    "open_graph",
-    "split_graph",
-    "to_array",
-    "write_graph",
-]

@@ -15,18 +15,3 @@ from hopf_jax.inference.whole_graph import (
     nodes_by_distance,
     process_share,
 )
-
-__all__ = [
-    "Chunk",
-    "WholeGraph",
-    "collect",
-    "complete_iteration",
-    "first_summary",
-    "mean_change",
-    "nodes_by_distance",
-    "predict_logits",
-    "predict_on_all_processes",
-    "probabilities",
-    "process_share",
-    "replay",
-]

@@ -22,25 +22,3 @@ from hopf_jax.kernels.table import (
     kernel_from_json,
     kernel_to_json,
 )
-
-__all__ = [
-    "DEFAULT_MODEL",
-    "FIRST_MODELS",
-    "MODELS",
-    "Aggregate",
-    "Gate",
-    "Kernel",
-    "Net",
-    "Signals",
-    "Sizes",
-    "find_kernel",
-    "kernel_from_json",
-    "kernel_to_json",
-    "lstm",
-    "mean",
-    "pooled_max",
-    "random_words",
-    "run_hops",
-    "symmetric",
-    "total",
-]

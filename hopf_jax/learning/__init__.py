@@ -20,30 +20,3 @@ from hopf_jax.learning.run_state import (
 )
 from hopf_jax.learning.stopping import Patience, as_good_as_any
 from hopf_jax.learning.training import learn
-
-__all__ = [
-    "CannotJoinError",
-    "FirstHop",
-    "Inputs",
-    "JointPopulation",
-    "Member",
-    "MemberState",
-    "Objective",
-    "Params",
-    "Patience",
-    "Plan",
-    "Population",
-    "Progress",
-    "RunState",
-    "State",
-    "as_good_as_any",
-    "evaluate_groups",
-    "execution_notes",
-    "first_state",
-    "identify",
-    "label_weights",
-    "learn",
-    "make_plan",
-    "train_groups",
-    "zero_totals",
-]

@@ -13,20 +13,3 @@ from hopf_jax.results.result import (
     score,
 )
 from hopf_jax.results.text_tables import html_table, text_table
-
-__all__ = [
-    "Confidence",
-    "Explanation",
-    "Result",
-    "calibrate",
-    "decide",
-    "decide_as_scored",
-    "html_table",
-    "influences",
-    "load",
-    "make_net",
-    "node_scores",
-    "readable",
-    "score",
-    "text_table",
-]

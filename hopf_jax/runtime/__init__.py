@@ -5,19 +5,3 @@ from hopf_jax.runtime.checkpoints import checkpointed, digest
 from hopf_jax.runtime.files import sha256, write_atomically
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
-
-__all__ = [
-    "JsonLines",
-    "OneDevice",
-    "StepSharding",
-    "TensorBoard",
-    "checkpointed",
-    "digest",
-    "gather_rows",
-    "initialize",
-    "is_main",
-    "sha256",
-    "shard_steps",
-    "share_out",
-    "write_atomically",
-]
