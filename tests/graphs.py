@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Graph
-from hopf_jax.batching.subgraphs import Layout, Neighborhoods, pad
+from hopf_jax.batching.padding import Layout, pad
+from hopf_jax.batching.subgraphs import Neighborhoods
 from hopf_jax.datasets import DATASETS, find
 from hopf_jax.fitting import sizes_of
 from hopf_jax.results.result import make_net

@@ -5,12 +5,11 @@ import functools
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from hopf_jax import MODELS, Config, fit, fit_folds
-from hopf_jax.batching import loader
-from hopf_jax.learning.first_hop import known_ahead
-from hopf_jax.together import CannotJoinError, _check_joint, _loaders
+from hopf_jax import MODELS, Config, Execution, fit, fit_folds
+from hopf_jax.batching import grouping, loader
+from hopf_jax.learning.plan import make_plan
+from hopf_jax.learning.population import CannotJoinError, _check_joint, _JointLoader
 from tests import graphs
 
 CONFIG = Config(
@@ -37,6 +36,11 @@ def folds(graph=None, count=2, train=8):
         graph.with_split(order[:train], order[train : train + 5], order[train + 5 :])
         for order in orders
     ]
+
+
+def plan_of(config, graph=None, model="i-nip-mean"):
+    graph = graphs.tiny() if graph is None else graph
+    return make_plan(graph, MODELS[model], config, Execution())
 
 
 def assert_agree(results, others):
@@ -110,9 +114,9 @@ def test_the_rules_are_those_of_fit(change):
 
 @pytest.mark.parametrize("mapping", ["loop", "vmap"])
 def test_folds_finish_their_iterations_one_by_one(mapping):
-    # Without dropout the first hop is known ahead, and differs by fold.
+    # Without dropout the first hop is precomputed, and differs by fold.
     config = vary(num_iterations=3, tolerance=TOLERANCE, dropout=0.0)
-    assert known_ahead(graphs.tiny(), MODELS["i-nip-mean"], config)
+    assert plan_of(config).precompute
     splits = folds()
     wanted = [fit(graph, "i-nip-mean", config, seed=3) for graph in splits]
     assert {len(result.iterations) for result in wanted} == {2, 3}
@@ -123,32 +127,79 @@ def test_folds_finish_their_iterations_one_by_one(mapping):
 def test_batches_are_taken_in_the_order_of_fit(monkeypatch):
     # As on large graphs: batches grouped by size, otherwise in each fold.
     monkeypatch.setattr(loader, "_FEW_BATCHES", 0)
-    monkeypatch.setattr(loader, "_WASTE", -1.0)
-    monkeypatch.setattr(loader, "_MOST_GROUPS", 2)
+    monkeypatch.setattr(grouping, "_WASTE", -1.0)
+    monkeypatch.setattr(grouping, "_MOST_GROUPS", 2)
     config, splits = (
         vary(batch_size=2, max_epochs=3),
         folds(graphs.tiny("weighted", sparse=True)),
     )
-    train, _ = _loaders(splits, MODELS["nip-mean"], config, 3)
-    assert train.axes.order == 0
+    how = plan_of(config, splits[0], "nip-mean").training
+    assert _JointLoader(splits, [3, 3], "train", how).axes.order == 0
     wanted = [fit(graph, "nip-mean", config, seed=3) for graph in splits]
     assert_agree(fit_folds(splits, "nip-mean", config, seed=3), wanted)
 
 
+def test_members_with_seeds_of_their_own():
+    config = vary(max_epochs=4)
+    found = fit_folds(SPLITS, "i-nip-mean", config, seed=[3, 5])
+    wanted = [
+        fit(g, "i-nip-mean", config, seed=s)
+        for g, s in zip(SPLITS, (3, 5), strict=True)
+    ]
+    assert_agree(found, wanted)
+    assert [result.seed for result in found] == [3, 5]
+    with pytest.raises(ValueError, match="2 graphs, but 1 seeds"):
+        fit_folds(SPLITS, "i-nip-mean", config, seed=[3])
+
+
+def test_a_joint_run_resumes(tmp_path):
+    class StopError(Exception):
+        pass
+
+    config = vary(max_epochs=6, num_iterations=2)
+
+    def stop(record):
+        if record["iteration"] == 2 and record["epoch"] == 2 and record["fold"] == 1:
+            raise StopError
+
+    whole = fit_folds(SPLITS, "i-nip-mean", config, seed=3)
+    with pytest.raises(StopError):
+        fit_folds(
+            *(SPLITS, "i-nip-mean", config),
+            seed=3,
+            workdir=tmp_path,
+            callbacks=[stop],
+        )
+    resumed = fit_folds(SPLITS, "i-nip-mean", config, seed=3, workdir=tmp_path)
+    for one, other in zip(resumed, whole, strict=True):
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "execution"),
     [
-        ({"fanouts": (2, 2)}, "config.fanouts draws neighbours anew"),
-        ({"batches_per_step": 2}, "2 batches a step"),
-        ({"memory_budget": 1000}, "train batches of 2 folds need .* memory_budget"),
+        ({"fanouts": (2, 2)}, Execution()),
+        ({"batches_per_step": 2}, Execution()),
+        ({}, Execution(memory_budget=1000)),
     ],
+    ids=["sampled", "two batches per step", "streamed"],
 )
-def test_settings_that_keep_folds_apart(change, message):
-    with pytest.raises(CannotJoinError, match=message):
-        fit_folds(folds(), "nip-mean", vary(**change))
+def test_members_that_cannot_be_joined_are_trained_one_by_one(change, execution):
+    config, splits = vary(max_epochs=2, num_iterations=1, **change), folds()
+    told = []
+    found = fit_folds(
+        *(splits, "nip-mean", config),
+        seed=3,
+        execution=execution,
+        callbacks=[told.append],
+    )
+    for graph, result in zip(splits, found, strict=True):
+        alone = fit(graph, "nip-mean", config, seed=3, execution=execution)
+        np.testing.assert_array_equal(result.probabilities, alone.probabilities)
+    assert {record["fold"] for record in told} == {0, 1}
 
 
-def test_graphs_that_are_not_folds():
+def test_arguments_that_are_refused():
     first, second = folds()
     with pytest.raises(ValueError, match="graphs is empty"):
         fit_folds([], "nip-mean", CONFIG)
@@ -156,26 +207,26 @@ def test_graphs_that_are_not_folds():
         fit_folds([first, first.with_split()], "nip-mean", CONFIG)
     with pytest.raises(ValueError, match="mapping is 'pmap'"):
         fit_folds([first, second], "nip-mean", CONFIG, mapping="pmap")
-    with pytest.raises(CannotJoinError, match=r"graphs\[1\] differs .* its features"):
-        other = dataclasses.replace(second, features=second.features + 1)
-        fit_folds([first, other], "nip-mean", CONFIG)
-    with pytest.raises(CannotJoinError, match=r"graphs\[1\] differs .* its indptr"):
-        fit_folds([first, *folds(graphs.tiny(seed=1))], "nip-mean", CONFIG)
-    sparse = dataclasses.replace(second, features=sp.csr_array(second.features))
-    with pytest.raises(CannotJoinError, match="its features"):
-        fit_folds([first, sparse], "nip-mean", CONFIG)
-    with pytest.raises(CannotJoinError, match=r"label_names is .* graphs\[0\]"):
-        other = dataclasses.replace(second, label_names=("a", "b", "c"))
-        fit_folds([first, other], "nip-mean", CONFIG)
-    few = folds(train=3)[1]
-    with pytest.raises(CannotJoinError, match=r"train nodes make \[3, 1\] batches"):
-        fit_folds([first, few], "nip-mean", CONFIG)
 
 
-def test_folds_loaded_apart_are_one_graph():
+def test_only_folds_of_one_graph_are_joined():
+    first, second = folds()
+    plan = plan_of(CONFIG)
+    _check_joint([first, second], plan)
     one, other = (folds(graphs.tiny(sparse=True))[0] for _ in range(2))
     assert one.features is not other.features
-    _check_joint([one, other], CONFIG)
+    _check_joint([one, other], plan)
+    for other, differs in (
+        (dataclasses.replace(second, features=second.features + 1), "in features"),
+        (folds(graphs.tiny(seed=1))[0], "in indptr and indices"),
+        (dataclasses.replace(second, features=one.features), "in features"),
+        (dataclasses.replace(second, multilabel=True), "in multilabel"),
+    ):
+        with pytest.raises(CannotJoinError, match=differs):
+            _check_joint([first, other], plan)
+    few = folds(train=3)[1]
+    with pytest.raises(CannotJoinError, match=r"train nodes make \[3, 1\] batches"):
+        _JointLoader([first, few], [0, 0], "train", plan.training)
 
 
 def test_a_fold_that_diverges_is_named():

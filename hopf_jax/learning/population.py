@@ -32,7 +32,7 @@ from hopf_jax.learning.plan import Plan
 from hopf_jax.learning.run_state import State
 from hopf_jax.runtime import OneDevice, StepSharding
 
-_GRAPH = ("indptr", "indices", "weights", "features", "labels", "known")
+_GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 
 
 class CannotJoinError(ValueError):

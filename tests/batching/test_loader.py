@@ -6,14 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from hopf_jax.batching.loader import (
-    Loader,
-    LoaderSettings,
-    components,
-    deal,
-    group,
-    prefetch,
-)
+from hopf_jax.batching.grouping import components, deal
+from hopf_jax.batching.loader import Loader, LoaderSettings, group, prefetch
 from hopf_jax.graph.graph import Graph
 from tests import graphs
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from hopf_jax.batching.padding import _transpose
 from hopf_jax.batching.sparse import (
     Rows,
     SparseMatrix,
@@ -16,7 +17,6 @@ from hopf_jax.batching.sparse import (
     spmm,
     to_dense,
 )
-from hopf_jax.batching.subgraphs import _transpose
 
 CASES = {
     "plain": ((5, 4), 0.5, 0),

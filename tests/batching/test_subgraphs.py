@@ -8,17 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopf_jax import Graph
+from hopf_jax.batching.padding import Layout, fill_rows, pad, round_up, stack
 from hopf_jax.batching.subgraphs import (
-    Layout,
     Neighborhoods,
     draw,
-    fill_rows,
     new_nodes,
-    pad,
     ranges,
-    round_up,
     shuffle_neighbors,
-    stack,
     thin,
 )
 from tests import graphs

@@ -8,12 +8,12 @@ import sys
 import time
 
 import pytest
+from hopf_jax.together import CannotJoinError
 
 from experiments import cells, folders, paper, reproduce, tables
 from experiments.reproduce import choose_hops
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.kernels.table import MODELS
-from hopf_jax.together import CannotJoinError
 
 MODELS_RUN = "bl-node,ss-ica"
 

@@ -4,11 +4,17 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from experiments.partitioned import Host
 from hopf_jax import MODELS
-from hopf_jax.batching.subgraphs import round_up
-from hopf_jax.inference.prediction import WholeGraph, cut, predict_logits, share
+from hopf_jax.batching.padding import round_up
+from hopf_jax.inference.prediction import predict_logits
+from hopf_jax.inference.whole_graph import (
+    WholeGraph,
+    chunk_bounds,
+    nodes_by_distance,
+    process_share,
+)
 from tests import graphs, oracle
 
 every_row = pytest.mark.parametrize("model", MODELS)
@@ -87,9 +93,7 @@ def test_a_graph_without_edges(model):
 def permuted(graph, to):
     """Node i becomes node to[i]; the order within a row stays (for the LSTM)."""
     back = np.argsort(to)
-    rows = [
-        slice(graph.indptr[i], graph.indptr[i + 1]) for i in back
-    ]  # Kernel by row of the new graph.
+    rows = [slice(graph.indptr[i], graph.indptr[i + 1]) for i in back]
     return dataclasses.replace(
         graph,
         indptr=np.concatenate([[0], np.cumsum(np.diff(graph.indptr)[back])]),
@@ -136,15 +140,28 @@ def test_a_program_a_bucket_not_a_chunk(compiled):
 def test_chunks_cover_all_nodes_in_order():
     indptr = np.array([0, 3, 3, 10, 11, 30, 31])
     for edges in (1, 4, 11, 100):
-        bounds = cut(indptr, edges)
+        bounds = chunk_bounds(indptr, edges)
         assert bounds[0] == 0
         assert bounds[-1] == 6
         assert (np.diff(bounds) > 0).all()
         sizes = indptr[bounds[1:]] - indptr[bounds[:-1]]
         alone = np.diff(bounds) == 1  # A node with more edges than that is a chunk.
         assert (alone | (sizes <= edges)).all()
-    np.testing.assert_array_equal(cut(indptr, 100), [0, 6])
-    np.testing.assert_array_equal(cut(indptr, 11), [0, 4, 5, 6])
+    np.testing.assert_array_equal(chunk_bounds(indptr, 100), [0, 6])
+    np.testing.assert_array_equal(chunk_bounds(indptr, 11), [0, 4, 5, 6])
+
+
+def forget(graph, nodes, receivers):
+    """The graph with nonsense for all features and edges but those of some nodes."""
+    features = graphs.dense_features(graph).copy()
+    features[np.setdiff1d(np.arange(graph.num_nodes), nodes)] = np.nan
+    if sp.issparse(graph.features):
+        features = sp.csr_array(features)
+    read = np.repeat(
+        np.isin(np.arange(graph.num_nodes), receivers), np.diff(graph.indptr)
+    )
+    indices = np.where(read, graph.indices, nodes[0])
+    return dataclasses.replace(graph, indices=indices, features=features)
 
 
 @every_row
@@ -157,8 +174,9 @@ def test_a_share_needs_nothing_of_the_others(model):
     logits, hidden = predict(model, graph)
     halo = net.kernel.num_layers(graphs.NUM_HOPS) if net.kernel.psi else 0
     for own in (np.array([1, 3, 17]),):  # 3 is alone.
-        host = Host(graph, own, halo)
-        whole = WholeGraph(host.graph, MANY_CHUNKS, own, halo)
+        held, counts, _ = nodes_by_distance(graph, own, halo)
+        nonsense = forget(graph, held, held[: counts[max(0, halo - 1)]])
+        whole = WholeGraph(nonsense, MANY_CHUNKS, own, halo)
         mine = predict_logits(net, params, whole, summary, with_hidden=True)
         np.testing.assert_allclose(mine[0], logits[own], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(mine[1], hidden[own], rtol=1e-5, atol=1e-5)
@@ -172,8 +190,8 @@ def test_shares_are_all_nodes_once(count):
         np.zeros(18, int),
     ):
         indptr = np.concatenate([[0], np.cumsum(degrees)])
-        shares = [share(indptr, i, count) for i in range(count)]
+        shares = [process_share(indptr, i, count) for i in range(count)]
         np.testing.assert_array_equal(np.concatenate(shares), np.arange(18))
         assert min(map(len, shares)) >= 1
-    with pytest.raises(ValueError, match="19 processes cannot share out 18 nodes"):
-        share(indptr, 0, 19)
+    with pytest.raises(ValueError, match="19 processes cannot share 18 nodes"):
+        process_share(indptr, 0, 19)

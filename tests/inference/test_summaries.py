@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hopf_jax import Config
-from hopf_jax.learning import summaries
-from hopf_jax.learning.summaries import (
+from hopf_jax.inference import summaries
+from hopf_jax.inference.summaries import (
     first_summary,
     mean_change,
     next_summary,

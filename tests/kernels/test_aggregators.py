@@ -1,4 +1,4 @@
-"""F(A) one by one; with the rows they are tested in test_nets.py."""
+"""Aggregators one by one; test_module.py tests them with the kernels."""
 
 import dataclasses
 import functools
@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from hopf_jax import MODELS
-from hopf_jax.batching.sparse import Rows, Transpose
+from hopf_jax.batching import HopGraph, Rows
+from hopf_jax.batching.sparse import Transpose
 from hopf_jax.kernels.aggregators import (
     AGGREGATES,
     lstm,
-    lstm_slots,
     mean,
     pooled_max,
     symmetric,
     total,
 )
+from hopf_jax.kernels.lstm import num_steps
 from tests import graphs, oracle
 
 ROW = MODELS["gs-mean"]  # Reads one hop of anything.
@@ -35,15 +36,16 @@ def weights_of(aggregate, width):
 def hop(graph, x, aggregate, weights, key=None):
     batch = graphs.batch_of(graph, np.arange(8), ROW, num_hops=1)
     batch = jax.device_put(batch)
-    hop_graph, receivers = batch.hop_graph(0)
     at = batch.graph.nodes["id"]
-    draws = None if key is None else jax.random.bits(key, hop_graph.senders.shape)
-    return apply(aggregate, hop_graph, x[at], receivers, weights, draws)[:8]
+    draws = None if key is None else jax.random.bits(key, batch.graph.senders.shape)
+    return apply(aggregate, batch, x[at], weights, draws)[:8]
 
 
-@functools.partial(graphs.quick_jit, static_argnums=(0, 3))
-def apply(aggregate, graph, x, receivers, weights, draws):
-    return aggregate.apply(graph, x, receivers, weights, draws)
+@functools.partial(graphs.quick_jit, static_argnums=0)
+def apply(aggregate, batch, x, weights, draws):
+    hop = batch.hop_graph(0)
+    draws = None if draws is None else draws[: hop.graph.senders.shape[0]]
+    return aggregate(hop, x, weights, draws)
 
 
 @pytest.mark.parametrize("kind", ["isolated", "all"])
@@ -102,14 +104,14 @@ def test_without_edges_there_is_nothing_to_read(aggregate):
         edges={"weight": jnp.zeros(0)},
         senders=none,
         receivers=none,
-        globals=rows,
+        globals=None,
         n_node=jnp.array([3]),
         n_edge=jnp.array([0]),
     )
     weights = weights_of(aggregate, 2)
 
     def total_of(x):
-        return aggregate.apply(graph, x, 3, weights, None).sum()
+        return aggregate(HopGraph(graph, rows, 3), x, weights).sum()
 
     value, slope = jax.value_and_grad(total_of)(jnp.ones((3, 2)))
     assert value == 0
@@ -124,10 +126,14 @@ def test_names_are_kept_for_saving():
     assert [a.ordered for a in (mean, pooled_max, short_lstm)] == [False, False, True]
 
 
-def test_inputs_of_the_lstm_stay_within_their_bound():
+def test_the_steps_of_the_lstm_stay_within_their_bound():
+    def slots(receivers, edges):
+        steps, size = num_steps(receivers, edges, 32)
+        return steps * size
+
     for receivers, edges in ((1, 1), (10, 0), (1000, 5000), (1, 10**6), (10**6, 10**6)):
-        slots = lstm_slots(receivers, edges)
-        assert slots >= min(receivers, edges)
-        assert slots <= min(edges + 2 * (receivers + 15), 32 * (receivers + 15))
+        assert slots(receivers, edges) >= min(receivers, edges)
+        most = min(edges + 2 * (receivers + 15), 32 * (receivers + 15))
+        assert slots(receivers, edges) <= most
     # A hub costs its own steps, not those of everyone.
-    assert lstm_slots(10_000, 20_000) < 10_000 * 32 / 7
+    assert slots(10_000, 20_000) < 10_000 * 32 / 7

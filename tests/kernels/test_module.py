@@ -13,7 +13,7 @@ from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.aggregators import lstm, mean, total
 from hopf_jax.kernels.module import Net, Sizes, drop
 from hopf_jax.kernels.propagation import Signals
-from hopf_jax.learning.training import Inputs, Objective, batch_loss
+from hopf_jax.learning.loss import Inputs, Objective, batch_loss
 from tests import graphs, oracle
 
 every_row = pytest.mark.parametrize("model", MODELS)
@@ -258,7 +258,7 @@ def test_no_gradient_flows_into_the_iteration_before(model, monkeypatch):
 
 # Dropout
 
-WORDS = random_bits.words(jax.random.key(0))
+WORDS = random_bits.random_words(jax.random.key(0))
 
 
 def test_dropout_keeps_the_mean_at_its_rate():
@@ -289,7 +289,7 @@ def test_dropout_is_off_without_words_or_a_rate():
 
 def test_every_step_and_every_place_draws_anew():
     x = np.ones((50, 40), np.float32)
-    other_step = random_bits.words(jax.random.fold_in(jax.random.key(0), 1))
+    other_step = random_bits.random_words(jax.random.fold_in(jax.random.key(0), 1))
     base = np.asarray(drop(WORDS, 0, x, 0.5)) > 0
     np.testing.assert_array_equal(base, drop(WORDS, 0, x, 0.5) > 0)
     for words, site in ((WORDS, 1), (WORDS, 5), (other_step, 0), (other_step, 1)):
@@ -318,17 +318,9 @@ def test_label_summaries_are_not_dropped():
     batch = graphs.batch_of(graph, ROOTS[0], row, num_hops=1)
     y = graphs.spread(batch, graphs.random_summary(graph))
     h0 = np.zeros((len(y), 5), np.float32)
-    hop_graph, receivers = batch.hop_graph(0)
+    read = batch.hop_graph(0), Signals(h0, h0, y)
     still, drawn = (
-        net.apply(
-            {"params": params},
-            1,
-            hop_graph,
-            Signals(h0, h0, y),
-            receivers,
-            words,
-            method="hop",
-        )
+        net.apply({"params": params}, 1, *read, words, method="hop")
         for words in (None, WORDS)
     )
     assert np.abs(still).max() > 0
@@ -340,13 +332,13 @@ def test_dropout_is_on_the_input_of_every_other_matrix():
     net, params = graphs.net_of("nip-mean", dropout=0.5)
     batch = jax.device_put(graphs.batch_of(graph, ROOTS[0], net.kernel))
     variables = {"params": params}
-    hop_graph, receivers = batch.hop_graph(0)
+    hop = batch.hop_graph(0)
     one = np.ones((batch.graph.nodes["id"].size, 5), np.float32)
     for method, arguments in (
         ("embed", (batch.features,)),
-        ("hop", (2, hop_graph, Signals(one, one, None), receivers)),
-        ("hop", (2, hop_graph, Signals(0 * one, one, None), receivers)),
-        ("hop", (2, hop_graph, Signals(one, 0 * one, None), receivers)),
+        ("hop", (2, hop, Signals(one, one, None))),
+        ("hop", (2, hop, Signals(0 * one, one, None))),
+        ("hop", (2, hop, Signals(one, 0 * one, None))),
         ("readout", (one,)),
     ):
         kept, dropped = (

@@ -11,7 +11,7 @@ import hopf_jax
 from hopf_jax import MODELS
 from hopf_jax.batching.sparse import Rows, Transpose, spmm
 from hopf_jax.datasets import make_planted, split_graph
-from hopf_jax.learning.training import Inputs, Objective, batch_loss
+from hopf_jax.learning.loss import Inputs, Objective, batch_loss
 from tests import graphs, oracle
 
 NARROW = 2**-8  # A rounding of bfloat16, relative.
@@ -117,7 +117,7 @@ def test_prediction_in_chunks_is_that_of_one(chunk_edges):
     )
     result = hopf_jax.fit(graph, config=config, progress=False)
     chunked = dataclasses.replace(
-        result, config=dataclasses.replace(config, chunk_edges=chunk_edges)
+        result, execution=hopf_jax.Execution(chunk_edges=chunk_edges)
     )
     np.testing.assert_allclose(
         chunked.predict_proba(graph), result.probabilities, atol=0.02

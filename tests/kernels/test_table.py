@@ -90,7 +90,7 @@ def test_rows_survive_json(name):
 def test_a_saved_row_with_an_aggregate_of_ones_own_must_be_given():
     for aggregate in (Aggregate("median", lambda *_: None), lstm(7)):
         data = kernel_to_json(Kernel(("h",), ("h",), aggregate))
-        with pytest.raises(ValueError, match=f"'{aggregate.name}'.*Pass the row"):
+        with pytest.raises(ValueError, match=f"'{aggregate.name}'.*Pass the kernel"):
             kernel_from_json(data)
 
 

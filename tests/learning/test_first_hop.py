@@ -1,4 +1,4 @@
-"""The first hop computed ahead: the same numbers from batches of one hop less."""
+"""The precomputed first hop: the same numbers from batches of one hop less."""
 
 import dataclasses
 
@@ -6,26 +6,33 @@ import jax
 import numpy as np
 import pytest
 
-from hopf_jax import MODELS, Config, Kernel, fit
-from hopf_jax.fitting import _loaders, sizes_of
-from hopf_jax.inference.prediction import WholeGraph
+from hopf_jax import MODELS, Config, Execution, Kernel, fit
+from hopf_jax.batching import Loader
+from hopf_jax.fitting import sizes_of
+from hopf_jax.inference.whole_graph import WholeGraph
 from hopf_jax.kernels.aggregators import mean, symmetric
-from hopf_jax.learning.first_hop import FirstHop, known_ahead
-from hopf_jax.learning.training import Inputs, node_inputs
+from hopf_jax.learning.first_hop import FirstHop
+from hopf_jax.learning.loss import Inputs, node_inputs
+from hopf_jax.learning.plan import make_plan
 from hopf_jax.results.result import make_net
 from tests import graphs
 
 CONFIG = Config(num_hops=2, hidden_size=4, dropout=0.0, batch_size=7)
+
+
+def precomputed(graph, row, config):
+    return make_plan(graph, row, config, Execution()).precompute
+
+
 AHEAD = {
-    name: row for name, row in MODELS.items() if known_ahead(graphs.tiny(), row, CONFIG)
+    name: row for name, row in MODELS.items() if precomputed(graphs.tiny(), row, CONFIG)
 } | {
     "reads-all": Kernel(("h0", "y"), ("h0", "h", "y"), symmetric, skip_from=1),
 }
 
 
-def first_neighbours(graph, row, config, summary):
-    whole = WholeGraph(graph, config.chunk_edges)
-    return FirstHop(row, whole).neighbours(summary)
+def first_neighbours(graph, row, summary, chunk_edges=10**6):
+    return FirstHop(row, WholeGraph(graph, chunk_edges)).neighbours(summary)
 
 
 def test_which_rows_know_their_first_hop():
@@ -45,11 +52,11 @@ def test_which_rows_know_their_first_hop():
 )
 def test_what_stands_in_the_way(change):
     graph, row = graphs.tiny(), MODELS["nip-mean"]
-    assert known_ahead(graph, row, CONFIG)
-    assert not known_ahead(graph, row, dataclasses.replace(CONFIG, **change))
-    assert not known_ahead(graphs.tiny(sparse=True), row, CONFIG)
+    assert precomputed(graph, row, CONFIG)
+    assert not precomputed(graph, row, dataclasses.replace(CONFIG, **change))
+    assert not precomputed(graphs.tiny(sparse=True), row, CONFIG)
     # Neighbours' h_0 is read at every hop, so a second hop wants them in the batch.
-    assert not known_ahead(graph, Kernel(("h",), ("h0",), mean), CONFIG)
+    assert not precomputed(graph, Kernel(("h",), ("h0",), mean), CONFIG)
 
 
 @pytest.mark.parametrize("model", AHEAD)
@@ -62,11 +69,12 @@ def test_the_same_logits_from_smaller_batches(model):
     found = {}
     for ahead in (True, False):
         config = dataclasses.replace(CONFIG, precompute=ahead)
-        loader = _loaders(graph, row, config, 0)[0]
+        how = make_plan(graph, row, config, Execution()).training
+        loader = Loader(graph, np.flatnonzero(graph.train), how, 0)
         assert loader.how.num_hops == row.reach(2) - ahead
         inputs = Inputs(graph.features, summary, np.ones(graph.num_labels))
         if ahead:
-            read = first_neighbours(graph, row, config, summary)
+            read = first_neighbours(graph, row, summary)
             inputs = inputs._replace(neighbours=read)
         found[ahead] = {}
         for number, roots in enumerate(loader.roots):
@@ -82,9 +90,8 @@ def test_the_same_logits_from_smaller_batches(model):
 def test_chunks_do_not_matter():
     graph, row = graphs.tiny("all"), MODELS["i-nip-mean"]
     summary = graphs.random_summary(graph)
-    whole = np.concatenate(first_neighbours(graph, row, CONFIG, summary), axis=1)
-    small = dataclasses.replace(CONFIG, chunk_edges=5)
-    blocks = first_neighbours(graph, row, small, summary)
+    whole = np.concatenate(first_neighbours(graph, row, summary), axis=1)
+    blocks = first_neighbours(graph, row, summary, chunk_edges=5)
     np.testing.assert_allclose(np.concatenate(blocks, axis=1), whole, atol=1e-6)
     dense = np.zeros((graph.num_nodes, graph.num_nodes))
     rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hopf_jax.learning.largest import largest
+from hopf_jax.learning.loss import largest
 
 
 @jax.jit

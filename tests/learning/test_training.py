@@ -4,21 +4,23 @@ import jax
 import numpy as np
 import pytest
 
-from hopf_jax import Config
+from hopf_jax import Config, Execution
 from hopf_jax.batching.loader import Loader, LoaderSettings
-from hopf_jax.learning.stopping import Patience
-from hopf_jax.learning.training import (
+from hopf_jax.learning.epoch import run_epoch
+from hopf_jax.learning.loss import (
     Inputs,
     Objective,
-    State,
     batch_loss,
     cross_entropy,
     label_weights,
-    learn,
     predicted_labels,
-    run_epoch,
     zero_totals,
 )
+from hopf_jax.learning.plan import make_plan
+from hopf_jax.learning.population import Member, Population
+from hopf_jax.learning.run_state import State
+from hopf_jax.learning.stopping import Patience
+from hopf_jax.learning.training import learn
 from tests import graphs, oracle
 
 # Weights of the labels
@@ -123,7 +125,7 @@ def test_predicted_labels():
 # A step
 
 
-def feeds_of(graph, net, batch_size=100, memory_budget=10**9):
+def loaders_of(graph, net, batch_size=100, memory_budget=10**9):
     reach = net.kernel.reach(net.sizes.num_hops)
     how = LoaderSettings(reach, batch_size, memory_budget=memory_budget)
     return tuple(
@@ -137,11 +139,12 @@ def test_a_step_is_adams_on_clipped_gradients(clip):
     graph = graphs.tiny("weighted")
     net, params = graphs.net_of("nip-mean")
     objective = Objective(False, l2=0.1, clip=clip)
-    loaders = feeds_of(graph, net)
+    loaders = loaders_of(graph, net)
     inputs = Inputs(jax.device_put(graph.features), None, np.ones(3, np.float32))
     state = State(params, objective.optimizer.init(params))
+    key, rate = jax.random.key(0), np.float32(0.01)
     after, totals, held = run_epoch(
-        net, objective, state, loaders, inputs, jax.random.key(0), 1, 0.01
+        net, objective, state, loaders, inputs, key, 1, rate, zero_totals(3)
     )
     assert totals.roots == 8
     assert held.roots == 5
@@ -177,18 +180,13 @@ def test_divergence_is_told():
     graph = graphs.tiny()
     net, params = graphs.net_of("nip-mean")
     bad = params | {"w_output": np.full_like(params["w_output"], np.inf)}
-    inputs = Inputs(jax.device_put(graph.features), None, np.ones(3, np.float32))
-    objective = Objective(False, l2=0.0, clip=5.0)
+    config, objective = Config(max_epochs=3), Objective(False, l2=0.0, clip=5.0)
+    plan = make_plan(graph, net.kernel, config, Execution())
+    whole = plan.whole_graph(graph)
+    members = [Member(graph, 0)]
+    population = Population(net, objective, members, plan, whole, True)
     with pytest.raises(ValueError, match="diverged at epoch 1"):
-        learn(
-            net,
-            objective,
-            bad,
-            feeds_of(graph, net),
-            inputs,
-            Config(max_epochs=3),
-            jax.random.key(0),
-        )
+        learn(population, [bad], population.inputs([None]), config, [jax.random.key(0)])
 
 
 # The stopping rule

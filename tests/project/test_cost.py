@@ -13,15 +13,9 @@ from hopf_jax import MODELS, Config, fit
 from hopf_jax.batching.loader import Loader, LoaderSettings
 from hopf_jax.datasets import load_dataset, make_planted, make_random
 from hopf_jax.fitting import _loaders, sizes_of
+from hopf_jax.learning.epoch import first_state, train_groups
 from hopf_jax.learning.first_hop import known_ahead
-from hopf_jax.learning.training import (
-    Inputs,
-    Objective,
-    first_state,
-    label_weights,
-    train_groups,
-    zero_totals,
-)
+from hopf_jax.learning.loss import Inputs, Objective, label_weights, zero_totals
 from hopf_jax.results.result import make_net
 from tests import graphs
 

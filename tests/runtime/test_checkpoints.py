@@ -12,8 +12,9 @@ import pytest
 
 import hopf_jax
 from hopf_jax import Config, fit
+from hopf_jax.learning.run_state import RunState
 from hopf_jax.runtime import checkpoints, signals
-from hopf_jax.runtime.checkpoints import Keeper, RunState
+from hopf_jax.runtime.checkpoints import Keeper
 from tests import buckets, graphs
 
 # Patience is lost within an iteration, so that "restore" is passed through too.
