@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from hopf_jax import Config
+from hopf_jax import Config, Execution
+from hopf_jax.config import config_from_json
 
 WHOLE = (-1, 1.5, "2", None, True)
 BAD = {
@@ -32,9 +33,8 @@ BAD = {
     "bias": (1, None),
     "precompute": (1, None),
     "precision": ("float16", None),
-    "memory_budget": WHOLE,
-    "chunk_edges": (*WHOLE, 0),
 }
+EXECUTION = {"memory_budget": WHOLE, "chunk_edges": (*WHOLE, 0)}
 GOOD = {
     "num_hops": (0, 16),
     "tolerance": (0, 0.5),
@@ -43,24 +43,24 @@ GOOD = {
     "dropout": (0, 0.999),
     "l2": (0, 1),
     "min_epochs": (0, 10**9),
-    "memory_budget": (0,),
-    "chunk_edges": (1,),
 }
 
 
 def test_every_field_is_tested_and_documented():
-    names = {field.name for field in dataclasses.fields(Config)}
-    assert names == set(BAD)
-    for name in names:
-        assert f"      {name}: " in Config.__doc__ or f"  {name}: " in Config.__doc__
+    for kind, tested in ((Config, {*BAD}), (Execution, {*EXECUTION, "devices"})):
+        names = {field.name for field in dataclasses.fields(kind)}
+        assert names == tested
+        assert all(f"      {name}: " in kind.__doc__ for name in names)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name in BAD for value in BAD[name]]
+    ("kind", "name", "value"),
+    [(Config, name, value) for name in BAD for value in BAD[name]]
+    + [(Execution, name, value) for name in EXECUTION for value in EXECUTION[name]],
 )
-def test_out_of_range(name, value):
+def test_out_of_range(kind, name, value):
     with pytest.raises(ValueError, match=f"^{name} is .*; it must be"):
-        Config(**{name: value})
+        kind(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,11 @@ def test_out_of_range(name, value):
 def test_within_range(name, value):
     kept = getattr(Config(**{name: value}), name)
     assert kept == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_settings_of_version_0_1_are_read():
+    saved = dataclasses.asdict(Config(l2=0.5)) | {"memory_budget": 5, "chunk_edges": 7}
+    assert config_from_json(saved) == Config(l2=0.5)
 
 
 def test_it_is_varied_not_changed():

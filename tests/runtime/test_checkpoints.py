@@ -1,20 +1,19 @@
-"""`fit` in a workdir: stopped anywhere, it goes on and ends with the same bytes."""
+"""`fit` in a workdir: stopped anywhere, it resumes and ends with the same bytes."""
 
 import dataclasses
 import signal
-import subprocess
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import hopf_jax
-from hopf_jax import Config, fit
-from hopf_jax.learning.run_state import RunState
-from hopf_jax.runtime import checkpoints, signals
-from hopf_jax.runtime.checkpoints import Keeper
+from hopf_jax import Config, Execution, fit
+from hopf_jax.learning import run_state
+from hopf_jax.learning.run_state import MemberState, RunState
+from hopf_jax.runtime import checkpoints
+from hopf_jax.runtime.checkpoints import Checkpoints
+from hopf_jax.runtime.signals import saved_at_signals
 from tests import buckets, graphs
 
 # Patience is lost within an iteration, so that "restore" is passed through too.
@@ -99,7 +98,8 @@ def test_a_start_does_only_what_is_left(whole, tmp_path, after):
 def test_a_finished_run_trains_nothing(whole, tmp_path, monkeypatch):
     first, _ = run(tmp_path)
     # Nor does it cut batches: of a large graph that takes minutes.
-    monkeypatch.setattr("hopf_jax.fitting._prepare", None)
+    monkeypatch.setattr("hopf_jax.fitting.Population", None)
+    monkeypatch.setattr("hopf_jax.learning.plan.WholeGraph", None)
     second, seen = run(tmp_path)
     assert seen == []
     assert second.history == first.history and second.iterations == first.iterations
@@ -108,23 +108,23 @@ def test_a_finished_run_trains_nothing(whole, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "config", "graph"),
+    ("model", "config", "graph", "budget"),
     [
         # Nothing but an output layer, no summaries, sparse features.
-        ("wl", SHORT, {"sparse": True}),
+        ("wl", SHORT, {"sparse": True}, 10**9),
         # Streamed, with neighbours drawn anew every epoch, several labels.
         (
             "i-nip-mean",
-            dataclasses.replace(
-                SHORT, fanouts=(3, 2), memory_budget=0, summary="hidden", bias=True
-            ),
+            dataclasses.replace(SHORT, fanouts=(3, 2), summary="hidden", bias=True),
             {"multilabel": True},
+            0,
         ),
     ],
     ids=["plain", "streamed"],
 )
-def test_every_kind_of_run_goes_on(tmp_path, model, config, graph):
+def test_every_kind_of_run_resumes(tmp_path, model, config, graph, budget):
     more = {"model": model, "config": config, "graph": graphs.tiny(**graph)}
+    more["execution"] = Execution(memory_budget=budget)
     result, every = run(**more)
     stop(tmp_path, len(every) - 1, **more)
     again, now = run(tmp_path, **more)
@@ -138,12 +138,12 @@ def test_every_kind_of_run_goes_on(tmp_path, model, config, graph):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"seed": 1}, "seed is 1, there 0"),
+        ({"seed": 1}, "seed 0 is 1, there 0"),
         ({"config": dataclasses.replace(SHORT, l2=0.5)}, "config.l2 is 0.5, there"),
-        ({"model": "ss-ica"}, "row.psi is ['y'], there ['h', 'y']"),
-        ({"graph": graphs.tiny("plain")}, "graph is '"),
+        ({"model": "ss-ica"}, "kernel.psi is ['y'], there ['h', 'y']"),
+        ({"graph": graphs.tiny("plain")}, "graph 0 is '"),
     ],
-    ids=["seed", "config", "row", "graph"],
+    ids=["seed", "config", "kernel", "graph"],
 )
 def test_the_workdir_of_another_run_is_refused(whole, tmp_path, other, said):
     stop(tmp_path, 2)
@@ -153,9 +153,34 @@ def test_the_workdir_of_another_run_is_refused(whole, tmp_path, other, said):
     assert saved(run(tmp_path)[0], tmp_path) == saved(whole[0], tmp_path)
 
 
+def test_a_run_resumes_with_less_memory(whole, tmp_path):
+    # Streamed, to the bit the same; with other chunks up to rounding, which is told.
+    stop(tmp_path, 4)
+    again, now = run(tmp_path, execution=Execution(memory_budget=0))
+    assert now == whole[1][3:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+    stop(tmp_path / "chunks", 4)
+    with pytest.warns(UserWarning, match="chunk_edges is 9, there 2000000.* digits"):
+        again, _ = run(tmp_path / "chunks", execution=Execution(chunk_edges=9))
+    np.testing.assert_allclose(again.probabilities, whole[0].probabilities, atol=1e-4)
+
+
+def test_a_checkpoint_of_version_0_1_is_refused_by_name(tmp_path, monkeypatch):
+    def seal_as_then(meta, arrays, seal=checkpoints._seal):
+        identity = {"format": 1, "seed": 0, "version of hopf_jax": "0.1.0"}
+        return seal({"identity": identity, "history": [], "best": 0}, arrays)
+
+    monkeypatch.setattr(checkpoints, "_seal", seal_as_then)
+    stop(tmp_path, 3)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"checkpoints of hopf_jax 0\.1\.0, .*cannot"):
+        run(tmp_path)
+    assert len(steps(tmp_path)) == 2  # They are still there.
+
+
 def test_another_version_is_another_run(tmp_path, monkeypatch):
     stop(tmp_path, 2)
-    monkeypatch.setattr(checkpoints.importlib.metadata, "version", lambda name: "9")
+    monkeypatch.setattr(run_state.importlib.metadata, "version", lambda name: "9")
     with pytest.raises(ValueError, match="version of jax is '9', there"):
         run(tmp_path)
     monkeypatch.undo()
@@ -166,8 +191,8 @@ def test_another_version_is_another_run(tmp_path, monkeypatch):
 
 def test_a_graph_is_known_by_all_that_is_in_it():
     graph = graphs.tiny("weighted")
-    seen = {checkpoints._digest_graph(graph)}
-    assert checkpoints._digest_graph(graphs.tiny("weighted")) in seen
+    seen = {run_state._digest_graph(graph)}
+    assert run_state._digest_graph(graphs.tiny("weighted")) in seen
     changed = graph.features.copy()
     changed[3, 2] += 1
     for other in (
@@ -179,7 +204,7 @@ def test_a_graph_is_known_by_all_that_is_in_it():
         graphs.tiny("weighted", sparse=True),
         graphs.tiny("weighted", sparse=True, seed=1),
     ):
-        seen.add(checkpoints._digest_graph(other))
+        seen.add(run_state._digest_graph(other))
     assert len(seen) == 8
 
 
@@ -219,10 +244,11 @@ def test_with_all_damaged_a_run_begins_again(whole, tmp_path):
 
 
 def test_a_flipped_bit_is_seen():
-    arrays = checkpoints._pack(RunState(np.ones((4, 2), np.float32), []), {})
+    state, arrays = RunState((MemberState(np.ones((4, 2), np.float32), []),)).pack()
+    arrays = checkpoints._seal({"state": state}, arrays)
     whole = {name: array.copy() for name, array in arrays.items()}
-    assert checkpoints._unseal(dict(whole))["best"] == 0
-    whole["summary"].view(np.uint8)[3, 1] ^= 1
+    assert checkpoints._unseal(dict(whole))["state"]["members"][0]["best"] == 0
+    whole["0.summary"].view(np.uint8)[3, 1] ^= 1
     with pytest.raises(ValueError, match="digest"):
         checkpoints._unseal(whole)
 
@@ -273,7 +299,7 @@ def test_a_workdir_of_object_storage(whole, tmp_path, monkeypatch):
 def saves(monkeypatch, tmp_path, count, *, every=1, takes=0.0):
     """After which epochs a checkpoint was kept; an epoch takes a second."""
     now, kept = [100.0], []
-    keeper = Keeper(tmp_path, {}, lambda: None, every)
+    keeper = Checkpoints(tmp_path, {}, every, {})
 
     def save(step, args):
         now[0] += takes
@@ -281,11 +307,14 @@ def saves(monkeypatch, tmp_path, count, *, every=1, takes=0.0):
 
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(keeper._manager, "save", save)
-    with signals.saved_at_signals(keeper.save) as signals:
+    member = MemberState(None, [])
+    with saved_at_signals(keeper.save) as interruption:
         for epoch in range(1, count + 1):
             now[0] += 1
-            keeper.offer(RunState(None, [], epoch), signals)
-        keeper.offer(RunState(None, [], count, finished=True), signals)
+            now_at = RunState((member._replace(num_epochs=epoch),))
+            keeper.offer(now_at, interruption)
+        last = member._replace(num_epochs=count, finished=True)
+        keeper.offer(RunState((last,)), interruption)
     keeper.close()
     return kept
 
@@ -301,97 +330,6 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch, tmp_path):
 
 
 # Signals
-
-CHILD = """
-import importlib.util, signal, time
-
-# The module alone: the package is two seconds of import.
-spec = importlib.util.spec_from_file_location("interruption", {path!r})
-interruption = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(interruption)
-
-def save():
-    print("saving", flush=True)
-    time.sleep({takes})
-    print("saved", flush=True)
-
-{before}
-try:
-    with signals.saved_at_signals(save) as interruption:
-        print("ready", flush=True)
-        {work}
-except KeyboardInterrupt:
-    print("KeyboardInterrupt", flush=True)
-    raise
-"""
-SLEEP = "time.sleep(60)"
-
-
-def child(*, before="", work=SLEEP, takes=0):
-    code = CHILD.format(path=signals.__file__, before=before, work=work, takes=takes)
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def ended(process):
-    with process:
-        said = process.stdout.read().split()
-    return process.returncode, said
-
-
-def test_sigterm_saves_and_ends_as_it_would():
-    process = child()
-    process.send_signal(signal.SIGTERM)
-    assert ended(process) == (-signal.SIGTERM, ["saving", "saved"])
-
-
-def test_sigint_saves_and_is_a_keyboard_interrupt():
-    process = child()
-    process.send_signal(signal.SIGINT)
-    status, said = ended(process)
-    assert status != 0 and said == ["saving", "saved", "KeyboardInterrupt"]
-
-
-def test_the_same_signal_twice_at_once_is_one_and_a_later_one_kills():
-    process = child(takes=20)
-    process.send_signal(signal.SIGTERM)
-    assert process.stdout.readline() == "saving\n"
-    process.send_signal(signal.SIGTERM)
-    time.sleep(1.2)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    assert ended(process) == (-signal.SIGTERM, [])
-
-
-def test_a_signal_waits_while_a_checkpoint_is_written():
-    work = "\n        ".join(
-        [
-            "with signals.hold():",
-            "    signal.raise_signal(signal.SIGTERM)",
-            "    print('written', flush=True)",
-            "print('never', flush=True)",
-        ]
-    )
-    assert ended(child(work=work)) == (-signal.SIGTERM, ["written", "saving", "saved"])
-
-
-def test_someone_elses_handler_is_called_after_saving():
-    handler = "lambda *a: print('theirs', flush=True)"
-    process = child(before=f"signal.signal(signal.SIGTERM, {handler})")
-    process.send_signal(signal.SIGTERM)
-    assert ended(process) == (128 + signal.SIGTERM, ["saving", "saved", "theirs"])
-
-
-def test_an_ignored_signal_stays_ignored():
-    work = "signal.raise_signal(signal.SIGINT); print('on', flush=True)"
-    before = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    assert ended(child(before=before, work=work)) == (0, ["on"])
 
 
 def test_handlers_are_put_back_and_other_threads_set_none(tmp_path):

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import hopf_jax
-from hopf_jax import MODELS, Config
+from hopf_jax import MODELS, Config, Execution
 from hopf_jax.batching.loader import LoaderSettings
 from hopf_jax.batching.sharded_loader import ShardedLoader
 from hopf_jax.datasets import make_planted
-from hopf_jax.learning.first_hop import known_ahead
-from hopf_jax.runtime.sharding import shard_steps
+from hopf_jax.learning.plan import make_plan
+from hopf_jax.runtime.sharding import OneDevice, shard_steps
 from tests.project.test_architecture import ROOT
 
 SMALL = Config(
@@ -69,22 +69,24 @@ def run(num_devices, code):
 
 @pytest.mark.parametrize("num_devices", [4, 8])
 def test_devices_share_a_step(num_devices):
-    # One streams its batches; one keeps them, and knows the first hop ahead.
-    config = dataclasses.replace(SMALL, memory_budget=0)
+    # One streams its batches; one keeps them, and precomputes the first hop.
+    config, execution = SMALL, Execution(memory_budget=0)
     if num_devices == 8:
-        config = dataclasses.replace(SMALL, memory_budget=10**9, dropout=0.0)
-        assert known_ahead(small_graph(), MODELS["i-nip-mean"], config)
+        config, execution = dataclasses.replace(SMALL, dropout=0.0), Execution()
+        graph, kernel = small_graph(), MODELS["i-nip-mean"]
+        assert make_plan(graph, kernel, config, execution).precompute
+    spread = dataclasses.replace(execution, devices=num_devices)
     code = (
         "import json, hopf_jax\n"
-        "from hopf_jax import Config\n"
+        "from hopf_jax import Config, Execution\n"
         "from tests.runtime import test_sharding as t\n"
         f"result = hopf_jax.fit(t.small_graph(), config={config!r},"
-        f" devices={num_devices})\n"
+        f" execution={spread!r})\n"
         "print(json.dumps([t.losses(result).tolist(),"
         " result.probabilities.tolist(), len(result.iterations)]))\n"
     )
     found, probabilities, iterations = run(num_devices, code)
-    alone = hopf_jax.fit(small_graph(), config=config)
+    alone = hopf_jax.fit(small_graph(), config=config, execution=execution)
     assert iterations == 2
     np.testing.assert_allclose(found, losses(alone), rtol=1e-5)
     np.testing.assert_allclose(probabilities, alone.probabilities, atol=1e-5)
@@ -144,8 +146,8 @@ def test_devices_that_are_not_there(devices, lanes, message):
 
 
 def test_one_subgraph_on_one_device_needs_no_mesh():
-    assert shard_steps(None, 1) is None
-    assert shard_steps([jax.devices()[0]], 1) is None
+    assert shard_steps(None, 1) == OneDevice()
+    assert shard_steps([jax.devices()[0]], 1) == OneDevice()
     assert shard_steps(1, 4).lanes_per_device == 4
 
 
