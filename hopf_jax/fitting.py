@@ -97,7 +97,7 @@ def fit(
     >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
     (6, 2)
     """
-    run = _Run(find_kernel(model), config or Config(), execution or Execution())
+    run = _Run.of(model, config, execution)
     run.check([graph], [seed])
 
     def tell(member: int, record: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ def fit_folds(
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
     if len(seeds) != len(graphs):
         raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
-    run = _Run(find_kernel(model), config or Config(), execution or Execution())
+    run = _Run.of(model, config, execution)
     run.check(graphs, seeds)
 
     def tell(member: int, record: dict[str, Any]) -> None:
@@ -186,6 +186,13 @@ class _Run(NamedTuple):
     kernel: Kernel
     config: Config
     execution: Execution
+
+    @classmethod
+    def of(cls, model: Any, config: Any, execution: Any) -> "_Run":
+        """Return the run of these arguments, with defaults for None."""
+        config = Config() if config is None else config
+        execution = Execution() if execution is None else execution
+        return cls(find_kernel(model), config, execution)
 
     def check(self, graphs: Sequence[Graph], seeds: Sequence[int]) -> None:
         """Raise `ValueError` for arguments that cannot be learned from."""

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import MODELS, Aggregate, Config, Graph, Kernel, fit
-from hopf_jax.fitting import _loaders
+from hopf_jax import MODELS, Aggregate, Config, Execution, Graph, Kernel, fit
+from hopf_jax.batching import Loader
 from hopf_jax.kernels.aggregators import mean
+from hopf_jax.learning.plan import make_plan
 from tests import graphs
 
 # One net and one objective for most tests: they share what is compiled.
@@ -28,9 +29,18 @@ def vary(**settings):
     return dataclasses.replace(SHORT, **settings)
 
 
-def fitted(graph=None, model=ITERATIVE, *, seed=0, **settings):
+def fitted(graph=None, model=ITERATIVE, *, seed=0, execution=None, **settings):
     graph = graphs.tiny("weighted") if graph is None else graph
-    return fit(graph, model, vary(**settings), seed=seed)
+    return fit(graph, model, vary(**settings), seed=seed, execution=execution)
+
+
+STREAMED = Execution(memory_budget=0)
+
+
+def loader_of(graph, model, config, part="training"):
+    how = getattr(make_plan(graph, MODELS[model], config, STREAMED), part)
+    roots = graph.train if part == "training" else graph.validation
+    return Loader(graph, np.flatnonzero(roots), how, 0)
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +191,7 @@ def test_streamed_training_is_resident_training(model, sparse, batch_size):
     graph = graphs.tiny("all", sparse=sparse)
     settings = {"num_iterations": 2, "max_epochs": 8, "batch_size": batch_size}
     resident = fitted(graph, model, **settings)
-    streamed = fitted(graph, model, **settings, memory_budget=0)
+    streamed = fitted(graph, model, **settings, execution=STREAMED)
     assert len(resident.history) == len(streamed.history) > 1
     assert_same_weights(resident, streamed)
     for one, other in zip(resident.history, streamed.history, strict=True):
@@ -206,11 +216,9 @@ def uneven():
 def test_streamed_training_is_resident_training_over_groups():
     graph = uneven()
     config = vary(batch_size=1, num_iterations=1, max_epochs=2)
-    loaders = _loaders(graph, MODELS["nip-mean"], config, 0)
-    assert len(loaders[0].layouts) > 1
+    assert len(loader_of(graph, "nip-mean", config).layouts) > 1
     one, other = (
-        fit(graph, "nip-mean", dataclasses.replace(config, memory_budget=budget))
-        for budget in (2 * 10**9, 0)
+        fit(graph, "nip-mean", config, execution=how) for how in (None, STREAMED)
     )
     assert_same_weights(one, other)
 
@@ -220,9 +228,12 @@ def test_a_run_compiles_one_program_a_bucket(compiled):
     result = fitted(hidden_size=6)
     assert len(result.history) == 12
     assert compiled["resident_epoch"] == 1
-    train, held = _loaders(graphs.tiny("weighted"), MODELS[ITERATIVE], SHORT, 0)
+    train, held = (
+        loader_of(graphs.tiny("weighted"), ITERATIVE, SHORT, part)
+        for part in ("training", "validation")
+    )
     assert train.num_batches > len(train.layouts)
-    streamed = fitted(hidden_size=6, memory_budget=0)
+    streamed = fitted(hidden_size=6, execution=STREAMED)
     assert len(streamed.history) == 12
     assert compiled["train_groups"] == len(train.layouts)
     assert compiled["evaluate_groups"] == len(held.layouts)
@@ -488,8 +499,11 @@ def test_bad_input_is_told():
         fit(graph.adjacency)
     with pytest.raises(ValueError, match="No model is called 'sage'"):
         fit(graph, "sage")
-    with pytest.raises(ValueError, match="config is a dict"):
-        fit(graph, "gcn", {"num_hops": 2})
+    for settings in ({"num_hops": 2}, {}):
+        with pytest.raises(ValueError, match="config is a dict"):
+            fit(graph, "gcn", settings)
+        with pytest.raises(ValueError, match="execution is a dict"):
+            fit(graph, "gcn", execution=settings)
     for seed in (-1, 1.5, None, True, 2**32):
         with pytest.raises(ValueError, match="seed is"):
             fit(graph, "gcn", seed=seed)

@@ -1,6 +1,6 @@
-"""`spmm`: a sparse matrix times a dense one, with a gradient that is one as well.
+"""Sparse matrices, and `spmm`: sparse times dense, with a gradient of the same kind.
 
-Everything sparse here is such a product: `F(A) h`, and `X W` of a bag of words.
+All sparse computation is such a product: F(A) h, and X W of a bag of words.
 """
 
 from typing import Any, NamedTuple
@@ -11,18 +11,17 @@ import numpy as np
 from jax.custom_batching import sequential_vmap
 from jax.experimental import sparse as jax_sparse
 
-# On the host until a batch is put on the device.
+# NumPy until a batch is put on the device.
 Array = jax.Array | np.ndarray
-# Array | SparseMatrix: mypy cannot follow which of the two a row's signal is.
+# Array | SparseMatrix | None: mypy cannot follow which of them a signal is.
 Matrix = Any
 
 
 class Rows(NamedTuple):
-    """Where the entries of a sparse matrix [P, S] stand, row by row.
+    """The positions of the entries of a sparse matrix [P, S], in CSR form.
 
-    Entries from `indptr[-1]` on are padding and are never read. The transpose is held
-    as well, so that the gradient is a row-wise product too and not a scatter; without
-    it (`None`) the matrix can be multiplied by, but not differentiated through.
+    Entries from `indptr[-1]` on are padding and never read. With the transpose the
+    gradient is a row-wise product, not a scatter; without it there is no gradient.
     """
 
     indptr: Array  # [P + 1]
@@ -31,30 +30,30 @@ class Rows(NamedTuple):
 
 
 class Transpose(NamedTuple):
-    """The same matrix column by column."""
+    """The same matrix in CSC form."""
 
     indptr: Array  # [S + 1]
     indices: Array  # [E], the row of each entry
-    order: Array  # [E], where the entry stands in `Rows`
+    order: Array  # [E], the position of each entry in `Rows`
 
 
 class SparseMatrix(NamedTuple):
-    """A sparse matrix with its values; stands for features [N, F]."""
+    """A sparse matrix with its values, for features [N, F]."""
 
     rows: Rows
     values: Array  # [E]
 
     @property
     def num_rows(self) -> int:
-        """N."""
+        """Number of rows, N."""
         return self.rows.indptr.shape[0] - 1
 
 
 @jax.custom_vjp
 def spmm(rows: Rows, values: jax.Array, dense: jax.Array) -> jax.Array:
-    """M @ dense, [P, S] @ [S, H] -> [P, H], for M with `values` [E] at `rows`.
+    """Return M @ dense, [P, S] @ [S, H] -> [P, H], for M with `values` [E] at `rows`.
 
-    Sums are float32, whatever `dense` is: those of many neighbours need the digits.
+    Sums are float32 for any type of `dense`, as sums over many neighbours need.
     """
     return _product(rows.indptr, rows.indices, values, dense)
 
@@ -66,10 +65,10 @@ def _forward(rows, values, dense):
 def _backward(saved, cotangent):
     rows, values, dense = saved
     if rows.transpose is None:
-        raise ValueError("These rows hold no transpose: built for inference only.")
+        raise ValueError("Rows without a transpose have no gradient.")
     indptr, indices, order = rows.transpose
     to_dense = _product(indptr, indices, values[order], cotangent)
-    # Dropped by XLA wherever the values are constants, which is nearly everywhere.
+    # XLA removes this where the values are constant, which is nearly everywhere.
     receivers = row_of_entry(rows.indptr, values.shape[0])
     to_values = jnp.sum(
         jnp.take(cotangent, receivers, axis=0, mode="fill", fill_value=0)
@@ -84,28 +83,28 @@ spmm.defvjp(_forward, _backward)
 
 
 def row_of_entry(indptr: Array, num_entries: int) -> jax.Array:
-    """The row of each entry, [E]; padding entries get P, which is no row."""
+    """Return the row of each entry, [E]; padding entries get P, which is no row."""
     steps = jnp.zeros(num_entries + 1, indptr.dtype).at[indptr[1:]].add(1)
     return jnp.cumsum(steps[:-1])
 
 
 def _product(indptr, indices, values, dense):
     wide = dense.astype(jnp.float32)
-    # The CSR kernel of the CPU is 2 to 7 times the segment sum; nothing else has it.
+    # Faster than the segment sum, but only CPUs have the CSR kernel.
     return jax.lax.platform_dependent(
         indptr, indices, values, wide, cpu=csr_product, default=segment_product
     ).astype(dense.dtype)
 
 
-@sequential_vmap  # Under vmap a call each: the batched kernel is several times slower.
+@sequential_vmap  # One call per member under vmap: the batched kernel is slower.
 def csr_product(indptr, indices, values, dense):
-    """The product through the CSR kernel of `jax.experimental.sparse`."""
+    """Return the product through the CSR kernel of `jax.experimental.sparse`."""
     shape = (indptr.shape[0] - 1, dense.shape[0])
     return jax_sparse.BCSR((values, indices, indptr), shape=shape) @ dense
 
 
 def segment_product(indptr, indices, values, dense):
-    """The product as a gather and a sum over sorted segments."""
+    """Return the product as a gather and a sum over sorted segments."""
     messages = jnp.take(dense, indices, axis=0, mode="clip") * values[:, None]
     return jax.ops.segment_sum(
         messages,
@@ -116,9 +115,9 @@ def segment_product(indptr, indices, values, dense):
 
 
 def matmul(left: Matrix, weights: jax.Array | None) -> Matrix:
-    """`left @ weights` for a dense or sparse left side; no weights is the identity.
+    """Return `left @ weights` for a dense or sparse left side; None is the identity.
 
-    The weights say in which precision.
+    The product has the precision of the weights.
     """
     if weights is None:
         return left
@@ -128,7 +127,7 @@ def matmul(left: Matrix, weights: jax.Array | None) -> Matrix:
 
 
 def to_dense(matrix: Matrix, num_columns: int) -> jax.Array:
-    """The matrix [N, F] with its zeros written out."""
+    """Return the matrix [N, F] as a dense array."""
     if not isinstance(matrix, SparseMatrix):
         return matrix
     rows = row_of_entry(matrix.rows.indptr, matrix.values.shape[0])

@@ -1,9 +1,9 @@
-"""`last_outputs`: an LSTM over neighbours, for nodes of very different degree.
+"""An LSTM over neighbours, for nodes of very different degree.
 
-Nodes sorted by falling degree are cut into blocks, and each block runs for the steps
-its first node needs: in all at most one step an edge, and those of one block more. The
-gradient is written out, as a loop of unknown length has none; it goes back over the
-same steps, and sums what the neighbours receive in one sparse product.
+Nodes sorted by falling degree are cut into blocks, and each block runs for as many
+steps as its first node needs: at most one step per edge in all, and those of one more
+block. The gradient is written by hand, as JAX has none for a loop of unknown length: it
+runs over the same steps backwards, and sums over neighbours in one sparse product.
 """
 
 import functools
@@ -15,21 +15,21 @@ from jax.custom_batching import sequential_vmap
 
 from hopf_jax.batching import Rows, row_of_entry, spmm
 
-# More blocks waste fewer steps, but a product of few rows is a slow one.
+# More blocks waste fewer steps, but products of few rows are slow.
 _BLOCKS = 16
 
 
 class _Blocks(NamedTuple):
-    """The nodes in blocks [G, B] of like degree; those that fill up have no edges."""
+    """The nodes in blocks [G, B] of similar degree; padding has no edges."""
 
-    node: jax.Array  # [G, B]; R or more is none
-    start: jax.Array  # [G, B], where the edges of a node begin
-    length: jax.Array  # [G, B], how many are read
-    first: jax.Array  # [G], where the steps of a block begin among those of all
+    node: jax.Array  # [G, B]; R or more is padding
+    start: jax.Array  # [G, B], the first edge of a node
+    length: jax.Array  # [G, B], the number of edges that are read
+    first: jax.Array  # [G], the first step of a block among those of all blocks
 
 
 class _Kept(NamedTuple):
-    """What the way back needs of each step, [steps, B, *]."""
+    """What the gradient needs of each step, [steps, B, *]."""
 
     gates: jax.Array  # [steps, B, 4H], after their nonlinearity
     memory: jax.Array  # [steps, B, H]
@@ -43,14 +43,14 @@ def last_outputs(
     inputs: jax.Array,
     recurrent: jax.Array,
 ) -> jax.Array:
-    """The last output [R, H] of an LSTM for each row; 0 where a row has no entries.
+    """Return the last output [R, H] of an LSTM per row; 0 for a row without entries.
 
     Args:
-      longest: steps at most; what a row has beyond is left out.
-      rows: a matrix [R, S]: which inputs a row reads.
-      entries: [E], in which order: entries of the matrix, row by row.
-      inputs: [S, 4H], what the gates (in, forget, out, new) make of each input.
-      recurrent: [H, 4H], what they make of the last output.
+      longest: Maximum number of steps; further entries of a row are left out.
+      rows: A matrix [R, S]: which inputs a row reads.
+      entries: [E], the order in which a row reads its entries.
+      inputs: [S, 4H], inputs times the weights of the gates (in, forget, out, new).
+      recurrent: [H, 4H], the weights of the gates for the previous output.
     """
     blocks = _blocks(longest, rows)
     outputs, _ = _forward(blocks, rows.indices[entries], inputs, recurrent, None)
@@ -58,10 +58,10 @@ def last_outputs(
 
 
 def num_steps(num_rows: int, num_entries: int, longest: int) -> tuple[int, int]:
-    """Steps at most, and how many rows go through each: the bound of its memory."""
+    """Return the maximum number of steps, and the number of rows per step."""
     size = -(-num_rows // _BLOCKS)
     longest = min(longest, num_entries)
-    # The steps of a block are edges of every row in the block before it.
+    # Every row of a block has at least as many edges as the next block has steps.
     return min(longest * -(-num_rows // size), longest + num_entries // size), size
 
 
@@ -79,10 +79,10 @@ def _restore(longest, saved, cotangent):
     rows, entries, blocks, kept, recurrent = saved
     del longest
     if rows.transpose is None:
-        raise ValueError("These rows hold no transpose: built for inference only.")
+        raise ValueError("Rows without a transpose have no gradient.")
     arriving = jnp.take(cotangent, blocks.node, axis=0, mode="fill", fill_value=0)
     to_gates, to_recurrent = _backward(blocks, arriving, kept, recurrent)
-    # Where among the steps each entry was read.
+    # The step at which each entry was read.
     num_entries = entries.shape[0]
     row = row_of_entry(rows.indptr, num_entries)
     count, size = blocks.node.shape
@@ -125,7 +125,7 @@ def _by_node(blocks: _Blocks, outputs: jax.Array, rows: Rows) -> jax.Array:
 
 def _step(inputs, recurrent, memory, output):
     into, forget, out, new = jnp.split(inputs + output @ recurrent, 4, axis=1)
-    # The forget gate starts open: the usual constant, and no bias to learn.
+    # The usual constant keeps the forget gate open at first, without a bias.
     gates = (*map(jax.nn.sigmoid, (into, forget + 1, out)), jnp.tanh(new))
     memory = gates[1] * memory + gates[0] * gates[3]
     return gates, memory, gates[2] * jnp.tanh(memory)
@@ -138,7 +138,7 @@ def _read(block: _Blocks, senders, inputs, time):
 
 @sequential_vmap  # Each for its own number of steps.
 def _forward(blocks, senders, inputs, recurrent, kept):
-    """The last outputs [G, B, H], and what the way back needs where it is kept."""
+    """Return the last outputs [G, B, H], and what the gradient needs if kept."""
 
     def run(kept, block):
         def step(time, state):
@@ -166,7 +166,7 @@ def _forward(blocks, senders, inputs, recurrent, kept):
 
 @sequential_vmap
 def _backward(blocks, arriving, kept, recurrent):
-    """What arrives at the gates of each step [steps, B, 4H], and at the weights."""
+    """Return the gradients of the gates [steps, B, 4H] and of the weights."""
 
     def run(state, of_block):
         block, to_output = of_block
@@ -177,7 +177,7 @@ def _backward(blocks, arriving, kept, recurrent):
             at = block.first + time
             into, forget, out, new = jnp.split(kept.gates[at], 4, axis=1)
             memory = jnp.tanh(kept.memory[at])
-            # Of the step before: at the first one all is 0, whatever stands there.
+            # Of the previous step; all is 0 at the first one.
             begun = (time > 0).astype(memory.dtype)
             before = jnp.maximum(at - 1, 0)
             last_memory = begun * kept.memory[before]
@@ -195,7 +195,7 @@ def _backward(blocks, arriving, kept, recurrent):
                 axis=1,
             )
             to_gates = jnp.where(alive, to_gates, 0)
-            # Written out: a product that transposes as it goes takes 1.2 times as long.
+            # Transposed explicitly: a product that transposes is slower.
             turned = jax.lax.optimization_barrier(last_output.T)
             return (
                 jnp.where(alive, to_gates @ recurrent.T, to_output),
@@ -208,7 +208,7 @@ def _backward(blocks, arriving, kept, recurrent):
         state = jax.lax.fori_loop(0, block.length[0], step, state)
         return state[2:], None
 
-    # Not in the place of the gates: a loop that reads what it writes copies it all.
+    # Not in place of the gates: a loop that reads what it writes copies all of it.
     empty = jnp.zeros_like(kept.gates), jnp.zeros(recurrent.shape, jnp.float32)
     (to_steps, to_recurrent), _ = jax.lax.scan(run, empty, (blocks, arriving))
     return to_steps, to_recurrent

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from hopf_jax.batching.grouping import components, deal
-from hopf_jax.batching.loader import Loader, LoaderSettings, group, prefetch
+from hopf_jax.batching.grouping import components, deal, group_by_size
+from hopf_jax.batching.loader import Loader, LoaderSettings, prefetch
 from hopf_jax.graph.graph import Graph
 from tests import graphs
 
@@ -64,7 +64,7 @@ def test_the_thread_works_while_the_reader_does():
     reader.close()
 
 
-def feed(budget, seed=0, kind="all", sparse=False, **settings):
+def loader_of(budget, seed=0, kind="all", sparse=False, **settings):
     graph = graphs.tiny(kind, sparse=sparse)
     how = LoaderSettings(2, 3, memory_budget=budget, **settings)
     return Loader(graph, np.flatnonzero(graph.train), how, seed)
@@ -84,7 +84,7 @@ def flat(groups):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_streamed_batches_are_the_resident_ones(sparse):
-    kept, streamed = feed(10**9, sparse=sparse), feed(0, sparse=sparse)
+    kept, streamed = loader_of(10**9, sparse=sparse), loader_of(0, sparse=sparse)
     assert kept.resident
     assert not streamed.resident
     for epoch in (1, 2):
@@ -97,7 +97,7 @@ def test_streamed_batches_are_the_resident_ones(sparse):
 
 
 def test_every_root_is_in_one_batch():
-    fed = feed(10**9)
+    fed = loader_of(10**9)
     roots = np.concatenate(fed.roots)
     assert sorted(roots) == list(range(8))
     assert sorted(len(r) for r in fed.roots) == [2, 3, 3]
@@ -109,12 +109,12 @@ def test_every_root_is_in_one_batch():
 
 def test_bytes_are_told_rightly():
     for sparse in (False, True):
-        fed = feed(10**9, sparse=sparse)
+        fed = loader_of(10**9, sparse=sparse)
         leaves = jax.tree.leaves([batches for batches, _ in fed._kept])
         assert sum(leaf.nbytes for leaf in leaves) <= 1.1 * fed.nbytes
         assert fed.nbytes <= 1.3 * sum(leaf.nbytes for leaf in leaves)
-        assert feed(fed.nbytes, sparse=sparse).resident
-        assert not feed(fed.nbytes - 1, sparse=sparse).resident
+        assert loader_of(fed.nbytes, sparse=sparse).resident
+        assert not loader_of(fed.nbytes - 1, sparse=sparse).resident
 
 
 def edges_of(fed, epoch):
@@ -126,17 +126,19 @@ def edges_of(fed, epoch):
 
 
 def test_drawn_neighbours_differ_by_epoch_and_are_the_same_by_seed():
-    fed = feed(10**9, fanouts=(2, 2), kind="plain")
+    fed = loader_of(10**9, fanouts=(2, 2), kind="plain")
     assert not fed.resident
     assert edges_of(fed, 1) != edges_of(fed, 2)
-    assert edges_of(fed, 1) == edges_of(feed(0, fanouts=(2, 2), kind="plain"), 1)
-    assert edges_of(fed, 1) != edges_of(feed(0, 1, fanouts=(2, 2), kind="plain"), 1)
+    assert edges_of(fed, 1) == edges_of(loader_of(0, fanouts=(2, 2), kind="plain"), 1)
+    assert edges_of(fed, 1) != edges_of(
+        loader_of(0, 1, fanouts=(2, 2), kind="plain"), 1
+    )
 
 
 def test_neighbours_drawn_once_stay():
-    fed = feed(0, fanouts=(2, 2), resample=False, kind="plain")
+    fed = loader_of(0, fanouts=(2, 2), resample=False, kind="plain")
     assert edges_of(fed, 1) == edges_of(fed, 2)
-    assert feed(10**9, fanouts=(2, 2), resample=False).resident
+    assert loader_of(10**9, fanouts=(2, 2), resample=False).resident
 
 
 def test_roots_are_dealt_evenly():
@@ -175,12 +177,12 @@ def test_large_components_are_dealt_apart():
 
 def test_batches_of_very_different_sizes_are_grouped():
     alike = np.array([[100, 300, 500, 200, 700, 0]] * 20)
-    layouts, members = group(alike, 2)
+    layouts, members = group_by_size(alike, 2)
     assert len(layouts) == 1
     np.testing.assert_array_equal(members[0], np.arange(20))
     mixed = alike.copy()
     mixed[[3, 8]] *= 30
-    layouts, members = group(mixed, 2)
+    layouts, members = group_by_size(mixed, 2)
     assert 1 < len(layouts) <= 3
     assert sorted(np.concatenate(members)) == list(range(20))
     for layout, some in zip(layouts, members, strict=True):

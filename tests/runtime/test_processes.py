@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -12,10 +13,9 @@ import numpy as np
 import pytest
 
 import hopf_jax
-from experiments.launch import free_port
 from hopf_jax import Config
 from hopf_jax.batching.sharded_loader import ShardedLoader
-from hopf_jax.learning import training
+from hopf_jax.learning import population
 from hopf_jax.runtime import processes
 from tests import graphs
 from tests.project.test_architecture import ROOT
@@ -52,7 +52,7 @@ def job(folder, kill_at=0, large=False):
     with open(folder / f"started-{me}", "a") as file:
         file.write("once\n")
     first = (folder / f"started-{me}").read_text().count("once") == 1
-    run_epoch, begun = training.run_epoch, []
+    run_epoch, begun = population.run_epoch, []
 
     def counted(*arguments):
         begun.append(1)
@@ -60,7 +60,7 @@ def job(folder, kill_at=0, large=False):
             os.kill(os.getpid(), signal.SIGKILL)
         return run_epoch(*arguments)
 
-    training.run_epoch = counted
+    population.run_epoch = counted
     padded, pad = [], ShardedLoader._padded
 
     def noted(loader, number, *arguments):
@@ -80,7 +80,8 @@ def job(folder, kill_at=0, large=False):
 
 
 def launch(folder, restarts=0, **keywords):
-    code = f"from tests.runtime.test_processes import job; job({str(folder)!r}, **{keywords})"
+    job = f"job({str(folder)!r}, **{keywords})"
+    code = f"from tests.runtime.test_processes import job; {job}"
     return subprocess.run(
         [
             *(sys.executable, "-m", "experiments.launch", "--devices", "2"),
@@ -118,7 +119,7 @@ def test_two_processes_are_as_one_and_as_one_device(tmp_path, large):
     check(tmp_path, train(large))
     code = (
         "import json; from tests.runtime import test_processes as t\n"
-        f"result = t.train({large}, devices=4)\n"
+        f"result = t.train({large}, execution=t.hopf_jax.Execution(devices=4))\n"
         f"result.save({str(tmp_path / 'devices.npz')!r}); print(json.dumps(1))"
     )
     assert run(4, code) == 1
@@ -206,8 +207,10 @@ def test_what_jax_detects_is_joined(kind):
         "SLURM_NTASKS": "1",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
-        "JAX_COORDINATOR_PORT": str(free_port()),
     }
+    with socket.socket() as probe:  # A port that nothing listens on.
+        probe.bind(("127.0.0.1", 0))
+        slurm["JAX_COORDINATOR_PORT"] = str(probe.getsockname()[1])
     code = (
         "import jax; from hopf_jax import processes; "
         "print(processes.initialize(), jax.distributed.is_initialized())"
