@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 import collections
 import os
@@ -13,6 +13,9 @@ import pytest
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _CACHE = tempfile.TemporaryDirectory(prefix="hopf-tests-")
     os.environ["HOPF_CACHE"] = _CACHE.name
+    # Most of a test is compilation: compile quickly, in child processes too.
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+jax.config.update("jax_disable_most_optimizations", True)
 
 # [N] + [N, 1] is [N, N]: a forgotten axis must fail, not broadcast.
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -38,8 +41,18 @@ jax.monitoring.register_event_duration_secs_listener(_count)
 
 
 @pytest.fixture
+def optimized():
+    """Compile as for users, where what is tested depends on it."""
+    for quickly in (False, True):
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        jax.clear_caches()
+        if not quickly:
+            yield
+
+
+@pytest.fixture
 def compiled():
-    """How often each jitted function has been compiled in this test, by its name."""
+    """Number of compilations of each jitted function in this test, by its name."""
     before = _COMPILED.copy()
 
     class Compiled:

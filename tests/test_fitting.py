@@ -186,7 +186,7 @@ def test_the_same_seed_saves_the_same_bytes_in_another_process(tmp_path):
         ("gcn", False, 8),  # A single batch.
     ],
 )
-def test_streamed_training_is_resident_training(model, sparse, batch_size):
+def test_streamed_training_is_resident_training(model, sparse, batch_size, optimized):
     # Enough epochs for a difference in the last bit to show.
     graph = graphs.tiny("all", sparse=sparse)
     settings = {"num_iterations": 2, "max_epochs": 8, "batch_size": batch_size}
@@ -213,7 +213,7 @@ def uneven():
     )
 
 
-def test_streamed_training_is_resident_training_over_groups():
+def test_streamed_training_is_resident_training_over_groups(optimized):
     graph = uneven()
     config = vary(batch_size=1, num_iterations=1, max_epochs=2)
     assert len(loader_of(graph, "nip-mean", config).layouts) > 1

@@ -1,6 +1,7 @@
 """One epoch as one jitted call: training steps, then validation."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,7 +16,14 @@ from hopf_jax.learning.run_state import State
 from hopf_jax.runtime import OneDevice, StepSharding
 
 Mapping = Literal["vmap", "loop"]
-_ONE = OneDevice()
+
+
+class Program(NamedTuple):
+    """What an epoch is compiled for; static under jit."""
+
+    net: Net
+    objective: Objective
+    sharding: OneDevice | StepSharding = OneDevice()
 
 
 def first_state(objective: Objective, params: Params) -> State:
@@ -27,7 +35,7 @@ def first_state(objective: Objective, params: Params) -> State:
     return State(params, jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes))
 
 
-def _over(group: Group, carry: Any, step: Any, sharding: OneDevice | StepSharding):
+def _over(program: Program, group: Group, carry: Any, step: Callable) -> Any:
     """Run `step(carry, total)` for each step of a group.
 
     `total(function)` is `function(batch, number)`, summed over the lanes of the step.
@@ -36,7 +44,7 @@ def _over(group: Group, carry: Any, step: Any, sharding: OneDevice | StepShardin
     """
 
     def body(i, carry):
-        return step(carry, functools.partial(sharding.total, group, i))
+        return step(carry, functools.partial(program.sharding.total, group, i))
 
     return jax.lax.fori_loop(0, group.trips, body, carry)
 
@@ -47,7 +55,8 @@ def _sum_loss(net, objective, params, batch, inputs, words):
     return totals.loss, totals
 
 
-def _train(groups, carry, inputs, key, learning_rate, *, net, objective, sharding):
+def _train(program, groups, carry, inputs, key, learning_rate):
+    net, objective, sharding = program
     several = sharding.lanes > 1
     loss = _sum_loss if several else batch_loss
     gradient = jax.grad(loss, argnums=2, has_aux=True)
@@ -60,26 +69,25 @@ def _train(groups, carry, inputs, key, learning_rate, *, net, objective, shardin
             words = random_words(jax.random.fold_in(key, number))
             return gradient(net, objective, state.params, batch, inputs, words)
 
+        def mean(g, w):
+            decay = objective.l2 * w if w.ndim == 2 else 0
+            return g / jnp.maximum(seen.roots, 1) + decay
+
         grads, seen = total(one)
         if several:
-            grads = jax.tree.map(
-                lambda g, w: (
-                    g / jnp.maximum(seen.roots, 1)
-                    + (objective.l2 * w if w.ndim == 2 else 0)
-                ),
-                grads,
-                state.params,
-            )
+            grads = jax.tree.map(mean, grads, state.params)
         updates, optimizer = objective.optimizer.update(grads, state.optimizer)
         params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
         return State(params, optimizer), jax.tree.map(jnp.add, totals, seen)
 
     for group in groups:
-        carry = _over(group, carry, step, sharding)
+        carry = _over(program, group, carry, step)
     return carry
 
 
-def _evaluate(groups, totals, inputs, params, *, net, objective, sharding):
+def _evaluate(program, groups, totals, inputs, params):
+    net, objective, _ = program
+
     def step(totals, total):
         def one(batch, number):
             del number
@@ -88,97 +96,68 @@ def _evaluate(groups, totals, inputs, params, *, net, objective, sharding):
         return jax.tree.map(jnp.add, totals, total(one))
 
     for group in groups:
-        totals = _over(group, totals, step, sharding)
+        totals = _over(program, group, totals, step)
     return totals
 
 
-def _epoch(groups, state, inputs, key, learning_rate, zero, **static):
+def _epoch(program, groups, state, inputs, key, learning_rate, zero):
     train, validation = groups
-    state, totals = _train(train, (state, zero), inputs, key, learning_rate, **static)
-    held = _evaluate(validation, zero, inputs, state.params, **static)
-    return state, totals, held
+    state, totals = _train(program, train, (state, zero), inputs, key, learning_rate)
+    return state, totals, _evaluate(program, validation, zero, inputs, state.params)
 
 
-def _everywhere(function, net, objective, sharding, groups, *others):
-    static = {"net": net, "objective": objective, "sharding": sharding}
-    return sharding.run(functools.partial(function, **static), groups, *others)
-
-
-_static = functools.partial(jax.jit, static_argnames=("net", "objective", "sharding"))
-
-
-@_static
-def train_groups(net, objective, carry, groups, inputs, key, rate, sharding=_ONE):
+@functools.partial(jax.jit, static_argnames=("program",))
+def train_groups(program, groups, carry, inputs, key, rate):
     """Run the training steps of some groups."""
-    others = carry, inputs, key, rate
-    return _everywhere(_train, net, objective, sharding, groups, *others)
+    train = functools.partial(_train, program)
+    return program.sharding.run(train, groups, carry, inputs, key, rate)
 
 
-@_static
-def evaluate_groups(net, objective, totals, groups, inputs, params, sharding=_ONE):
+@functools.partial(jax.jit, static_argnames=("program",))
+def evaluate_groups(program, groups, totals, inputs, params):
     """Add the totals of some groups to `totals`."""
-    others = totals, inputs, params
-    return _everywhere(_evaluate, net, objective, sharding, groups, *others)
+    evaluate = functools.partial(_evaluate, program)
+    return program.sharding.run(evaluate, groups, totals, inputs, params)
 
 
-@_static
-def resident_epoch(
-    net, objective, state, train, validation, inputs, key, rate, zero, sharding=_ONE
-):
+@functools.partial(jax.jit, static_argnames=("program",))
+def resident_epoch(program, groups, state, inputs, key, rate, zero):
     """Run one epoch and its validation in one call, with all batches resident."""
-    others = state, inputs, key, rate, zero
-    groups = train, validation
-    return _everywhere(_epoch, net, objective, sharding, groups, *others)
+    epoch = functools.partial(_epoch, program)
+    return program.sharding.run(epoch, groups, state, inputs, key, rate, zero)
 
 
 def run_epoch(
-    net: Net,
-    objective: Objective,
-    state: State,
+    program: Program,
     loaders: tuple[Loader, Loader],
+    state: State,
     inputs: Inputs,
     key: jax.Array,
     epoch: int,
-    learning_rate: Any,
+    rate: Any,
     zero: Totals,
 ) -> tuple[State, Totals, Totals]:
     """Train on the batches of the first loader, then evaluate those of the second."""
     train, validation = loaders
-    sharding = train.sharding
     # The epoch is folded into the key inside the program, not by one of its own.
-    epoch_key: Any = (sharding.replicate_key(key), np.uint32(epoch))
+    epoch_key: Any = (program.sharding.replicate_key(key), np.uint32(epoch))
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
-        return resident_epoch(
-            net,
-            objective,
-            state,
-            *groups,
-            inputs,
-            epoch_key,
-            learning_rate,
-            zero,
-            sharding,
-        )
+        return resident_epoch(program, groups, state, inputs, epoch_key, rate, zero)
     carry = (state, zero)
     for part in train.parts(epoch):
-        carry = train_groups(
-            net, objective, carry, part, inputs, epoch_key, learning_rate, sharding
-        )
+        carry = train_groups(program, part, carry, inputs, epoch_key, rate)
     state, totals = carry
     held = zero
     for part in validation.parts(0):
-        held = evaluate_groups(
-            net, objective, held, part, inputs, state.params, sharding
-        )
+        held = evaluate_groups(program, part, held, inputs, state.params)
     return state, totals, held
 
 
 class JointProgram(NamedTuple):
     """What an epoch of several members is compiled for; static under jit."""
 
-    net: Net
-    objective: Objective
+    single: Program
     mapping: Mapping
     inputs: Inputs  # Which of the inputs have an axis of members: 0 or None each.
     groups: Any  # Likewise of the groups.
@@ -191,9 +170,8 @@ def joint_epoch(program, live, state, groups, inputs, key, rates, zero):
 
     def one(live, state, groups, inputs, key, rate, zero):
         def run():
-            return resident_epoch(
-                program.net, program.objective, state, *groups, inputs, key, rate, zero
-            )
+            each = program.single
+            return resident_epoch(each, groups, state, inputs, key, rate, zero)
 
         # A branch in a loop; a choice between results under vmap.
         return jax.lax.cond(live, run, lambda: (state, zero, zero))

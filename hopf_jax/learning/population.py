@@ -22,6 +22,7 @@ from hopf_jax.kernels import Net
 from hopf_jax.learning.epoch import (
     JointProgram,
     Mapping,
+    Program,
     first_state,
     joint_epoch,
     run_epoch,
@@ -30,7 +31,6 @@ from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import Inputs, Objective, Params, Totals, label_weights
 from hopf_jax.learning.plan import Plan
 from hopf_jax.learning.run_state import State
-from hopf_jax.runtime import OneDevice, StepSharding
 
 _GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 
@@ -67,8 +67,8 @@ class Population:
         whole: WholeGraph,
         weighted_loss: bool,
     ):
-        self.net, self.objective, self.members = net, objective, members
-        self.sharding: OneDevice | StepSharding = plan.sharding
+        self.net, self.members, self.sharding = net, members, plan.sharding
+        self._program = Program(net, objective, plan.sharding)
         self._make_loaders(plan)
         resident = plan.features == "resident"
         self._features = whole.all_features() if resident else None
@@ -83,17 +83,10 @@ class Population:
 
     def _make_loaders(self, plan: Plan) -> None:
         ((graph, seed),) = self.members
+        train, held = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
         self.loaders = (
-            make_loader(
-                graph, np.flatnonzero(graph.train), plan.training, seed, plan.sharding
-            ),
-            make_loader(
-                graph,
-                np.flatnonzero(graph.validation),
-                plan.validation,
-                seed,
-                plan.sharding,
-            ),
+            make_loader(graph, train, plan.training, seed, plan.sharding),
+            make_loader(graph, held, plan.validation, seed, plan.sharding),
         )
 
     def name(self, member: int) -> str:
@@ -111,7 +104,7 @@ class Population:
 
     def start(self, params: Sequence[Params]) -> State:
         """Return the state of all members before the first step."""
-        return first_state(self.objective, params[0])
+        return first_state(self._program.objective, params[0])
 
     def join_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
         """Return the random keys of all members as one array."""
@@ -139,15 +132,7 @@ class Population:
         """Run an epoch; return the new state, and totals of each member."""
         del live
         state, seen, held = run_epoch(
-            self.net,
-            self.objective,
-            state,
-            self.loaders,
-            inputs,
-            key,
-            epoch,
-            rates[0],
-            zero,
+            self._program, self.loaders, state, inputs, key, epoch, rates[0], zero
         )
         return state, [seen], [held]
 
@@ -194,19 +179,15 @@ class JointPopulation(Population):
             inputs = inputs._replace(neighbours=read)
             axes = axes._replace(neighbours=of)  # type: ignore[arg-type]
         groups = tuple((loader.axes,) for loader in self._joint)
-        self._program = JointProgram(
-            self.net,
-            self.objective,
-            self._mapping,
-            axes,
-            groups,
-            None if self._one_key else 0,
+        key = None if self._one_key else 0
+        self._joint_program = JointProgram(
+            self._program, self._mapping, axes, groups, key
         )
         return inputs
 
     def start(self, params: Sequence[Params]) -> State:
         """Return the state of all members before the first step."""
-        return _stack([first_state(self.objective, p) for p in params])
+        return _stack([first_state(self._program.objective, p) for p in params])
 
     def join_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
         """Return one key for all if their seeds agree, so that bits are drawn once."""
@@ -233,23 +214,15 @@ class JointPopulation(Population):
         """Run an epoch of the live members; return the state, and totals of each."""
         train, validation = self._joint
         groups = (train.group(epoch),), (validation.group(0),)
+        program, epoch_key = self._joint_program, (key, np.uint32(epoch))
         state, *totals = joint_epoch(
-            self._program,
-            live,
-            state,
-            groups,
-            inputs,
-            (key, np.uint32(epoch)),
-            rates,
-            zero,
+            program, live, state, groups, inputs, epoch_key, rates, zero
         )
-        members = range(len(self.members))
-        seen, held = jax.device_get(totals)
-        return (
-            state,
-            [self.take(seen, i) for i in members],
-            [self.take(held, i) for i in members],
+        seen, held = (
+            [self.take(each, i) for i in range(len(self.members))]
+            for each in jax.device_get(totals)
         )
+        return state, seen, held
 
 
 @jax.jit

@@ -78,7 +78,7 @@ def test_gradients_need_the_transpose():
     _, rows, values, right = matrix(*CASES["plain"])
     bare = rows._replace(transpose=None)
     assert spmm(bare, values, right).shape == (5, 3)
-    with pytest.raises(ValueError, match="no transpose"):
+    with pytest.raises(ValueError, match="without a transpose"):
         jax.grad(lambda r: spmm(bare, values, r).sum())(right)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hopf_jax import Config, Execution
 from hopf_jax.batching.loader import Loader, LoaderSettings
-from hopf_jax.learning.epoch import run_epoch
+from hopf_jax.learning.epoch import Program, run_epoch
 from hopf_jax.learning.loss import (
     Inputs,
     Objective,
@@ -144,7 +144,7 @@ def test_a_step_is_adams_on_clipped_gradients(clip):
     state = State(params, objective.optimizer.init(params))
     key, rate = jax.random.key(0), np.float32(0.01)
     after, totals, held = run_epoch(
-        net, objective, state, loaders, inputs, key, 1, rate, zero_totals(3)
+        Program(net, objective), loaders, state, inputs, key, 1, rate, zero_totals(3)
     )
     assert totals.roots == 8
     assert held.roots == 5
