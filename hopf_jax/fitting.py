@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -97,15 +97,17 @@ def fit(
     >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
     (6, 2)
     """
-    run = _Run.of(model, config, execution)
-    run.check([graph], [seed])
-
-    def tell(member: int, record: dict[str, Any]) -> None:
-        del member
-        for callback in callbacks if is_main() else ():
-            callback(record)
-
-    (result,) = run.fit([graph], [seed], tell, progress, workdir, checkpoint_every)
+    (result,) = _fit_members(
+        [graph],
+        [seed],
+        lambda member, record: [callback(record) for callback in callbacks],
+        workdir,
+        model=model,
+        config=config,
+        execution=execution,
+        progress=progress,
+        checkpoint_every=checkpoint_every,
+    )
     return result
 
 
@@ -156,125 +158,112 @@ def fit_folds(
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
     if len(seeds) != len(graphs):
         raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
-    run = _Run.of(model, config, execution)
-    run.check(graphs, seeds)
+    fit_members = functools.partial(
+        _fit_members,
+        model=model,
+        config=config,
+        execution=execution,
+        progress=progress,
+        checkpoint_every=checkpoint_every,
+    )
 
-    def tell(member: int, record: dict[str, Any]) -> None:
-        for callback in callbacks if is_main() else ():
-            callback(record | {"fold": member})
+    def tell(first: int, member: int, record: dict[str, Any]) -> None:
+        for callback in callbacks:
+            callback(record | {"fold": first + member})
 
-    saving = workdir, checkpoint_every
     try:
         joint = functools.partial(JointPopulation, mapping=mapping)
-        return run.fit(graphs, seeds, tell, progress, *saving, joint)
+        return fit_members(
+            graphs, seeds, functools.partial(tell, 0), workdir, make_population=joint
+        )
     except CannotJoinError as error:
         _log.info("The graphs are trained one after another. %s", error)
     results = []
     for i, (graph, own) in enumerate(zip(graphs, seeds, strict=True)):
         folder = None if workdir is None else os.path.join(os.fspath(workdir), str(i))
-
-        def tell_one(member: int, record: dict[str, Any], i: int = i) -> None:
-            tell(i + member, record)
-
-        results += run.fit([graph], [own], tell_one, progress, folder, checkpoint_every)
+        results += fit_members([graph], [own], functools.partial(tell, i), folder)
     return results
 
 
-class _Run(NamedTuple):
-    """A kernel, its settings, and how it is executed."""
+def _fit_members(
+    given: Sequence[Graph],
+    seeds: Sequence[int],
+    tell: Callable[[int, dict[str, Any]], object],
+    workdir: str | os.PathLike | None,
+    *,
+    model: str | Kernel,
+    config: Config | None,
+    execution: Execution | None,
+    progress: Show,
+    checkpoint_every: int,
+    make_population: Callable[..., Population] = Population,
+) -> list[Result]:
+    """Run the HOPF loop over members; return one `Result` per graph.
 
-    kernel: Kernel
-    config: Config
-    execution: Execution
+    Algorithm 1: start from empty label summaries; learn to predict from them; infer all
+    nodes; make the next summaries of these predictions; repeat.
 
-    @classmethod
-    def of(cls, model: Any, config: Any, execution: Any) -> "_Run":
-        """Return the run of these arguments, with defaults for None."""
-        config = Config() if config is None else config
-        execution = Execution() if execution is None else execution
-        return cls(find_kernel(model), config, execution)
-
-    def check(self, graphs: Sequence[Graph], seeds: Sequence[int]) -> None:
-        """Raise `ValueError` for arguments that cannot be learned from."""
-        for graph, seed in zip(graphs, seeds, strict=True):
-            check_inputs(graph, self.config, seed)
-        if not isinstance(self.execution, Execution):
-            kind = type(self.execution).__name__
-            raise ValueError(f"execution is a {kind}; give a hopf_jax.Execution.")
-
-    def fit(
-        self,
-        given: Sequence[Graph],
-        seeds: Sequence[int],
-        tell: Callable[[int, dict[str, Any]], None],
-        progress: Show,
-        workdir: str | os.PathLike | None,
-        checkpoint_every: int,
-        make_population: Callable[..., Population] = Population,
-    ) -> list[Result]:
-        """Run the HOPF loop over members; one `Result` per graph.
-
-        Algorithm 1: start from empty label summaries; learn to predict from them; infer
-        all nodes; make the next summaries of these predictions; repeat.
-        """
-        kernel, config, execution = self
-        members = [
-            Member(readable(graph, kernel, config, seed), seed)
-            for graph, seed in zip(given, seeds, strict=True)
-        ]
-        graph = members[0].graph
-        net = make_net(kernel, config, sizes_of(graph, kernel, config))
-        objective = Objective.of(config, graph.multilabel)
-        plan = make_plan(graph, kernel, config, execution)
-        with checkpointed(
-            workdir,
-            lambda: identify(given, kernel, config, seeds),
-            checkpoint_every,
-            execution_notes(execution),
-        ) as (restored, save):
-            run = RunState(
-                tuple(MemberState(first_summary(m.graph, net), []) for m in members)
+    Args:
+      given: Graphs, one per member.
+      seeds: Seeds, one per member.
+      tell: Called with a member and the record of its epoch, in the first process.
+      workdir: As in `fit`, like all that follow.
+    """
+    kernel = find_kernel(model)
+    config = Config() if config is None else config
+    execution = Execution() if execution is None else execution
+    members = []
+    for graph, seed in zip(given, seeds, strict=True):
+        check_inputs(graph, config, execution, seed)
+        members.append(Member(readable(graph, kernel, config, seed), seed))
+    graph = members[0].graph
+    net = make_net(kernel, config, sizes_of(graph, kernel, config))
+    objective = Objective.of(config, graph.multilabel)
+    plan = make_plan(graph, kernel, config, execution)
+    with checkpointed(
+        workdir,
+        lambda: identify(given, kernel, config, seeds),
+        checkpoint_every,
+        execution_notes(execution),
+    ) as (restored, save):
+        run = RunState(
+            tuple(MemberState(first_summary(m.graph, net), []) for m in members)
+        )
+        if restored is not None:
+            like = jax.eval_shape(lambda: _first_state(net, objective))
+            run = RunState.unpack(*restored, like)
+        population: Population | None = None
+        if not run.finished:  # A finished run needs no batches.
+            whole = plan.whole_graph(graph)
+            population = make_population(
+                net, objective, members, plan, whole, config.weighted_loss
             )
-            if restored is not None:
-                like = jax.eval_shape(lambda: _first_state(net, objective))
-                run = RunState.unpack(*restored, like)
-            population: Population | None = None
-            if not run.finished:  # A finished run needs no batches.
-                whole = plan.whole_graph(graph)
-                population = make_population(
-                    net, objective, members, plan, whole, config.weighted_loss
-                )
-            with progress_bar(
-                progress, desc="fit", unit=" epochs", initial=run.num_epochs
-            ) as bar:
-                while population is not None and not run.finished:
-                    run = _iterate(population, whole, config, run, save, bar, tell)
-                    save(run)
-        states = zip(run.members, given, members, strict=True)
-        return [self._result(state, g, net, m) for state, g, m in states]
-
-    def _result(
-        self, state: MemberState, given: Graph, net: Net, member: Member
-    ) -> Result:
-        """Return the result of a finished member."""
-        graph = member.graph
-        return Result(
-            kernel=net.kernel,
-            config=self.config,
+        with progress_bar(
+            progress, desc="fit", unit=" epochs", initial=run.num_epochs
+        ) as bar:
+            while population is not None and not run.finished:
+                run = _iterate(population, whole, config, run, save, bar, tell)
+                save(run)
+    return [
+        Result(
+            kernel=kernel,
+            config=config,
             sizes=net.sizes,
             seed=member.seed,
             multilabel=graph.multilabel,
-            label_names=graph.label_names,
+            label_names=member.graph.label_names,
             weights=state.weights,
             iteration=state.best,
             probabilities=state.probabilities,
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(graph, state.probabilities),
-            graph=given,
-            execution=self.execution,
+            calibration=calibrate(member.graph, state.probabilities),
+            graph=own,
+            execution=execution,
         )
+        for state, own, member in zip(run.members, given, members, strict=True)
+    ]
 
 
 def _iterate(
@@ -284,28 +273,24 @@ def _iterate(
     run: RunState,
     save: Callable[[RunState], None],
     bar: tqdm,
-    tell: Callable[[int, dict[str, Any]], None],
+    tell: Callable[[int, dict[str, Any]], object],
 ) -> RunState:
     """Run one iteration of Algorithm 1 for all members that are not finished."""
     net, states = population.net, run.members
     live = [not state.finished for state in states]
     t = 1 + max(len(state.iterations) for state in states)
+    last = [state.weights[-1] if state.weights else None for state in states]
     starts = [
-        start_iteration(
-            net,
-            member.seed,
-            t,
-            state.weights[-1] if state.weights else None,
-            config.warm_start,
-        )
-        for member, state in zip(population.members, states, strict=True)
+        start_iteration(net, member.seed, t, params, config.warm_start)
+        for member, params in zip(population.members, last, strict=True)
     ]
 
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
         for i, record in records.items():
             states[i].history.append({"iteration": t} | record)
             show_epoch(bar, states[i].history[-1])
-            tell(i, states[i].history[-1])
+            if is_main():
+                tell(i, states[i].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
         save(RunState(now, progress))
 
@@ -375,17 +360,21 @@ def _complete(
     return state
 
 
-def check_inputs(graph: Graph, config: Config, seed: int) -> None:
+def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     if not isinstance(graph, Graph):
         raise ValueError(
             f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
             "example with Graph.from_networkx or Graph.from_scipy."
         )
-    if not isinstance(config, Config):
-        raise ValueError(
-            f"config is a {type(config).__name__}; give a hopf_jax.Config."
-        )
+    for name, value, kind in (
+        ("config", config, Config),
+        ("execution", execution, Execution),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(
+                f"{name} is a {type(value).__name__}; give a hopf_jax.{kind.__name__}."
+            )
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}; give a whole number from 0, below 2**32.")
     for name in ("train", "validation"):
