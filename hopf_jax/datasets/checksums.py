@@ -1,6 +1,6 @@
-"""The sha256 of every file, by dataset and by its path in the dataset's folder."""
+"""Sha256 of each file, by dataset and by path in the folder of the dataset."""
 
-# In the form of sha256sum, so that `sha256sum --check` reads a copy of it too.
+# In the format of sha256sum, so that `sha256sum --check` can read a copy.
 _SUMS = """
 d337d65ecb224b1925ea46148ff851d3ba6563a782e139cb2a3df2c3ff0159be  amazon/adjmat.mat
 1ff8a58c522e8b7259142a1b0edfbb0ceaeeed3836f997c0703b611d62bc6c03  amazon/features.npy

@@ -1,4 +1,4 @@
-"""GraphSAGE's files: -G.json, -feats.npy, -id_map.json and -class_map.json."""
+"""Reader of GraphSAGE's files: -G.json, -feats.npy, -id_map.json, -class_map.json."""
 
 import array
 import json
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from hopf_jax.datasets.compact import Contents, as_features, one_hot
+from hopf_jax.datasets.contents import Contents, as_features, as_labels
 from hopf_jax.datasets.registry import Layout
 
 
 def read(folder: Path, layout: Layout) -> Contents:
-    """Reads PPI or Reddit; rows follow -feats.npy, sets are those of the nodes.
+    """Read PPI or Reddit; nodes are in the order of -feats.npy.
 
-    The node-link JSON is networkx 1's, whose links give positions in its list of
-    nodes; ids as link ends (networkx 2's) are read too where they cannot be confused.
+    The links of networkx 1 give positions in the list of nodes, those of networkx 2 ids
+    of nodes. Both are read, unless they could be confused.
     """
     prefix = folder / layout.prefix
     features = np.load(f"{prefix}-feats.npy", allow_pickle=False)
@@ -37,7 +37,7 @@ def read(folder: Path, layout: Layout) -> Contents:
         position = {i: p for p, i in enumerate(ids)}
         unknown = next((name for name in names if name not in position), None)
         if unknown is not None:
-            raise ValueError(f"a link of -G.json ends at {unknown!r}, which is no node")
+            raise ValueError(f"a link of -G.json ends at {unknown!r}, not a node")
         ends = np.array([position[name] for name in names], np.int64)[ends]
     elif isinstance(ids[0], int) and ids != list(range(len(ids))):
         raise ValueError(
@@ -47,12 +47,7 @@ def read(folder: Path, layout: Layout) -> Contents:
     elif ends.size and (ends.min() < 0 or ends.max() >= len(ids)):
         raise ValueError(f"a link of -G.json ends beyond its {len(ids)} nodes")
 
-    label = [classes[str(i)] for i in ids]
-    if isinstance(label[0], list):
-        labels = np.array(label, np.uint8)
-    else:
-        numbers = np.array(label, np.int64)
-        labels = one_hot(numbers, int(numbers.max()) + 1)
+    labels = as_labels([classes[str(i)] for i in ids])
     by_row = np.empty_like(labels)
     by_row[row] = labels
     codes = np.zeros(len(ids), np.uint8)
@@ -74,16 +69,16 @@ def _set_of(node: dict[str, Any]) -> int:
     return 3 if node["test"] else 2 if node["val"] else 1
 
 
-def _read_json(path: str) -> Any:
-    with open(path, encoding="utf-8") as stream:
-        return json.load(stream)
+def _read_json(path: str, **keywords: Any) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file, **keywords)
 
 
 def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]:
-    """The nodes, the link ends [E, 2], and what the ends number if they are names.
+    """Return the nodes, the link ends [E, 2], and the names that the ends number.
 
-    Reddit has eleven million links: each is packed into an array as it is parsed, for
-    as many dicts would take tens of gigabytes.
+    The ends are packed into an array as they are parsed: one dict per link would take
+    too much memory for Reddit.
     """
     packed = array.array("q")
     numbers: dict[str, int] = {}
@@ -98,12 +93,8 @@ def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]
             packed.append(number(item["source"]))
             packed.append(number(item["target"]))
             return None
-        # GraphSAGE repeats features and labels here; the other files have them.
+        # Features and labels are also in the other files.
         return {k: v for k, v in item.items() if k not in ("feature", "label")}
 
-    with open(path, encoding="utf-8") as stream:
-        graph = json.load(stream, object_hook=pack)
-    ends = np.frombuffer(packed, np.int64).reshape(-1, 2) if packed else None
-    if ends is None:
-        ends = np.zeros((0, 2), np.int64)
-    return graph["nodes"], ends, list(numbers)
+    graph = _read_json(path, object_hook=pack)
+    return graph["nodes"], np.array(packed, np.int64).reshape(-1, 2), list(numbers)

@@ -1,4 +1,4 @@
-"""Planetoid's pickles, read without trusting them."""
+"""Reader of Planetoid's pickles that runs no code from them."""
 
 import collections
 import io
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.datasets.compact import Contents, as_features
+from hopf_jax.datasets.contents import Contents, as_features
 from hopf_jax.datasets.registry import Layout
 
 
 class _Csr:
-    """Stands in for scipy's matrix, so that a pickle touches no class of scipy's."""
+    """A stand-in for scipy's matrix: a pickle must not change a class of scipy."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -23,7 +23,7 @@ class _Csr:
     _shape: tuple[int, int]
 
 
-# numpy's own rebuilding function, under whatever name this numpy has it.
+# Its module differs between versions of numpy.
 _reconstruct = np.empty(0).__reduce__()[0]
 
 _ALLOWED = {
@@ -46,14 +46,15 @@ class _Unpickler(pickle.Unpickler):
         except KeyError:
             raise pickle.UnpicklingError(
                 f"the pickle asks for {module}.{name}, which a graph does not need; "
-                "it was refused, and nothing of it was run"
+                "it was refused, and none of it was run"
             ) from None
 
 
 def unpickle(data: bytes) -> Any:
-    """Arrays, CSR matrices, lists and dicts of a pickle; all else is refused.
+    """Return the arrays, CSR matrices, lists and dicts of a pickle.
 
-    Nothing else is ever imported or called, so a malicious pickle does no harm.
+    Anything else raises `UnpicklingError` before it is imported or called, so that a
+    malicious pickle does no harm.
     """
     value = _Unpickler(io.BytesIO(data), encoding="latin1").load()
     if isinstance(value, _Csr):
@@ -63,10 +64,10 @@ def unpickle(data: bytes) -> Any:
 
 
 def read(folder: Path, layout: Layout) -> Contents:
-    """Reads ind.<name>.{allx,ally,tx,ty,graph,test.index}.
+    """Read ind.<name>.{allx,ally,tx,ty,graph,test.index}.
 
-    The x and y files are the first rows of allx and ally. A test index that is missing
-    (Citeseer's 15) is a node without features or label.
+    The x and y files repeat rows of allx and ally. A node that no file has, as in
+    Citeseer, gets neither features nor a label.
     """
 
     def part(ending: str) -> Any:

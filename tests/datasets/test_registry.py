@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hopf_jax.datasets import DATASETS, formats
+from hopf_jax.datasets import DATASETS, readers
 from hopf_jax.datasets.registry import Web, Wheel
 
 PAPER = "cora citeseer cora2 pubmed yeast human reddit blog facebook amazon movie"
@@ -22,7 +22,7 @@ def test_row(name):
     assert row.citation
     assert row.licence
     for layout in row.layouts:
-        assert layout.format in formats.READERS
+        assert layout.format in readers.READERS
         assert layout.files
     for checksum in row.checksums.values():
         assert re.fullmatch("[0-9a-f]{64}", checksum)

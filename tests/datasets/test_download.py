@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 
 from hopf_jax import datasets
-from hopf_jax.datasets import DatasetError, fetch, files, load_contents
+from hopf_jax.datasets import DatasetError, download, load_contents, locations
 from hopf_jax.datasets.registry import DATASETS, Web, Wheel
+from hopf_jax.runtime import sha256
 
 DEAD = Web("http://127.0.0.1:9/toy")  # The discard port: nobody listens.
 
@@ -36,9 +36,15 @@ def from_server(toy, server):
 
 
 def start_load(server, original):
-    command = [sys.executable, "-c", LOAD, server.url, files.sha256(original)]
+    command = [sys.executable, "-c", LOAD, server.url, sha256(original)]
     root = Path(__file__).resolve().parents[2]
     return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_request(server):
+    deadline = time.monotonic() + 30
+    while not server.requests and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def cached_names(tmp_path):
@@ -70,7 +76,7 @@ def test_folders_are_searched_in_order(toy, original, tmp_path, monkeypatch):
 
 def test_the_cache_is_the_platforms(monkeypatch):
     monkeypatch.delenv("HOPF_CACHE")
-    assert fetch.cache_folder().name == "hopf_jax"
+    assert locations.cache_folder().name == "hopf_jax"
 
 
 def test_download_once(toy, server, tmp_path):
@@ -100,8 +106,8 @@ def test_a_server_that_always_fails(toy, server, tmp_path, failure, reason):
 
 
 def test_a_server_that_stalls(toy, server, monkeypatch):
-    monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(fetch, "ATTEMPTS", 1)
+    monkeypatch.setattr(download, "READ_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(download, "ATTEMPTS", 1)
     server.fail = ["stall"]
     with pytest.raises(DatasetError, match="timed out"):
         load_contents(from_server(toy, server))
@@ -117,26 +123,19 @@ def test_a_damaged_cached_file_is_fetched_again(toy, server, original, tmp_path)
 def test_a_killed_download_starts_again(toy, server, original, tmp_path):
     server.fail = ["stall"]
     process = start_load(server, original)
-    part = tmp_path / "cache" / "toy" / "toy.npz.part"
-    deadline = time.monotonic() + 30
-    while not (part.exists() and server.requests) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert part.exists()
-    process.send_signal(signal.SIGKILL)
+    wait_for_request(server)
+    process.kill()
     process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not part.with_name("toy.npz").exists()
+    assert cached_names(tmp_path) == [".lock"]
     assert len(load_contents(from_server(toy, server)).labels) == 4
-    assert not part.exists()
+    assert cached_names(tmp_path) == [".lock", "toy.npz"]
 
 
 def test_two_processes_at_once(toy, server, original, tmp_path):
     # The first to come is held up halfway, so that the other must wait for it.
     server.fail = ["stall"]
     processes = [start_load(server, original) for _ in range(2)]
-    deadline = time.monotonic() + 30
-    while not server.requests and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for_request(server)
     time.sleep(0.5)
     server.release.set()
     assert [p.communicate(timeout=30)[0] for p in processes] == ["4\n", "4\n"]
@@ -265,10 +264,10 @@ def test_pip_that_finds_nothing(toy, make_wheel):
 
 def test_pip_that_hangs_or_is_missing(toy, monkeypatch):
     toy = dataclasses.replace(toy, sources=(TOY_WHEEL,))
-    monkeypatch.setattr(fetch, "PIP_TIMEOUT_SECONDS", 0.001)
+    monkeypatch.setattr(download, "PIP_TIMEOUT_SECONDS", 0.001)
     with pytest.raises(DatasetError, match="not done after 0 s"):
         load_contents(toy)
-    monkeypatch.setattr(fetch, "PIP_TIMEOUT_SECONDS", 30)
+    monkeypatch.setattr(download, "PIP_TIMEOUT_SECONDS", 30)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(DatasetError, match="exit status 1"):
         load_contents(toy)

@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax.datasets import DatasetError, formats, load_contents
+from hopf_jax.datasets import DatasetError, load_contents, readers
 from hopf_jax.datasets.registry import Layout
 
 AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_authors(folder):
-    contents = formats.read(folder, AUTHORS, {})
+    contents = readers.read(folder, AUTHORS, {})
     assert contents.receivers.tolist() == [0, 0]
     assert contents.senders.tolist() == [1, 2]
     assert contents.weights.tolist() == [1, 2]
@@ -38,7 +38,7 @@ def test_authors(folder):
 
 def test_authors_split_as_ids(folder):
     np.save(folder / "labels_random/10/4/train_ids.npy", np.array([0]))
-    assert formats.read(folder, AUTHORS, {}).splits["10/4"].tolist() == [1, 2, 3]
+    assert readers.read(folder, AUTHORS, {}).splits["10/4"].tolist() == [1, 2, 3]
 
 
 def spoil_overlap(folder):
@@ -70,7 +70,7 @@ def spoil_length(folder):
 def test_a_foreign_or_damaged_folder_says_where(folder, spoil, reason):
     spoil(folder)
     with pytest.raises(DatasetError, match=f"Cannot read .*authors format.*{reason}"):
-        formats.read(folder, AUTHORS, {})
+        readers.read(folder, AUTHORS, {})
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-30], lambda b: b[:-1] + b"?"])
@@ -101,7 +101,7 @@ def test_npz_with_sparse_features(tmp_path):
         class_names=np.array(["AI", "ML"]),
         inductive_split=np.array(["test", "val"]),
     )
-    contents = formats.read(tmp_path, Layout("npz", ("some.npz",)), {})
+    contents = readers.read(tmp_path, Layout("npz", ("some.npz",)), {})
     np.testing.assert_array_equal(contents.features.toarray(), words)
     assert contents.labels.tolist() == [[0, 1], [1, 0]]
     assert contents.label_names == ("AI", "ML")
@@ -114,7 +114,7 @@ def test_linqs(tmp_path):
     (tmp_path / "a.content").write_text(content)
     (tmp_path / "a.cites").write_text("31\t7\nx9\t31\n")
     layout = Layout("linqs", ("a.cites", "a.content"))
-    contents = formats.read(tmp_path, layout, {})
+    contents = readers.read(tmp_path, layout, {})
     assert contents.features.tolist() == [[0, 1], [1, 1], [0, 0]]
     assert contents.labels.tolist() == [[0, 1], [1, 0], [0, 1]]
     assert contents.label_names == ("Agents", "Theory")
