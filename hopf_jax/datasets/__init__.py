@@ -2,7 +2,6 @@
 
 from hopf_jax.datasets.contents import Contents, check_counts, count, count_edges
 from hopf_jax.datasets.loading import find, load_contents, load_dataset
-from hopf_jax.datasets.locations import search_path
 from hopf_jax.datasets.registry import DATASETS, Counts, Dataset, DatasetError
 from hopf_jax.datasets.synthetic import (
     SYNTHETIC,

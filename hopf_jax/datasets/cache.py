@@ -102,11 +102,7 @@ def load(folder: Path, name: str) -> Contents | None:
             features=features,
             labels=np.unpackbits(arrays["labels"], axis=1, count=len(names)),
             label_names=names,
-            splits={
-                key.removeprefix("split/"): array
-                for key, array in arrays.items()
-                if key.startswith("split/")
-            },
+            splits={k[6:]: v for k, v in arrays.items() if k.startswith("split/")},
             weights=arrays.get("weights"),
         )
     except (FileNotFoundError, NotADirectoryError):

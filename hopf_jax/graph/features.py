@@ -22,11 +22,7 @@ def prefers_sparse(features: Any) -> bool:
 
 
 def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
-    """Scale each row so that its absolute values sum to 1; rows of zeros stay zero.
-
-    Args:
-      features: [N, F] floats, dense or CSR.
-    """
+    """Scale each row of [N, F] to absolute values that sum to 1, or leave it zero."""
     with np.errstate(over="ignore"):
         sums = np.asarray(abs(features).sum(axis=1), np.float32)
         scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)

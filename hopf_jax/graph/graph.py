@@ -14,7 +14,6 @@ from hopf_jax.graph.validation import (
     check_features,
     check_nodes,
     check_split,
-    refuse_first,
     to_array,
 )
 
@@ -103,9 +102,8 @@ class Graph:
     @property
     def adjacency(self) -> sp.csr_array:
         """A as a scipy matrix [N, N]; row i holds the nodes that i reads from."""
-        weights = self.weights
-        if weights is None:
-            weights = np.ones(self.num_edges, np.float32)
+        ones = np.ones(self.num_edges, np.float32)
+        weights = ones if self.weights is None else self.weights
         shape = (self.num_nodes, self.num_nodes)
         return sp.csr_array((weights, self.indices, self.indptr), shape)
 
@@ -201,14 +199,11 @@ class Graph:
             label_names=names,
             directed=bool(directed),
         )
-        degree = graph.degree
-        refuse_first(
-            ~np.isfinite(degree),
-            lambda i: (
-                f"The weights of the edges of node {i} add up to {degree[i]:g}, beyond "
-                "32-bit floats. Scale all the weights down."
-            ),
-        )
+        for node in np.flatnonzero(~np.isfinite(graph.degree))[:1]:
+            raise ValueError(
+                f"The weights of the edges of node {node} add up to more than 32-bit "
+                "floats can hold. Scale all the weights down."
+            )
         return graph.with_split(train, validation, test)
 
     @classmethod
@@ -218,17 +213,16 @@ class Graph:
         indices: Any,
         features: Any,
         labels: Any = None,
-        *,
-        weights: Any = None,
         **keywords: Any,
     ) -> Self:
-        """Make a graph from CSR rows: node i reads `indices[indptr[i]:indptr[i+1]]`."""
+        """Make a graph from CSR rows: node i reads `indices[indptr[i]:indptr[i+1]]`.
+
+        Edge weights are in the order of `indices`; other arguments are as in `Graph`.
+        """
         features = check_features(features)
         indptr, indices = check_csr(indptr, indices, features.shape[0])
         receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        return cls.from_edges(
-            indices, receivers, features, labels, weights=weights, **keywords
-        )
+        return cls.from_edges(indices, receivers, features, labels, **keywords)
 
     @classmethod
     def from_scipy(
@@ -280,9 +274,7 @@ class Graph:
           keywords: See `Graph`.
         """
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
-            raise ValueError(
-                f"graph is a {type(graph).__name__}; give a networkx graph."
-            )
+            raise ValueError(f"graph is a {type(graph).__name__}; use networkx here.")
         nodes = list(graph.nodes)
         place = {node: i for i, node in enumerate(nodes)}
         edges = list(graph.edges(data=weight, default=1.0) if weight else graph.edges())
@@ -310,9 +302,7 @@ class Graph:
         padding of `jraph.pad_with_graphs` first: it would become nodes and edges.
         """
         if not isinstance(graph, jraph.GraphsTuple):
-            raise ValueError(
-                f"graph is a {type(graph).__name__}; give a jraph.GraphsTuple."
-            )
+            raise ValueError(f"graph is a {type(graph).__name__}; give a GraphsTuple.")
         if not hasattr(graph.nodes, "shape"):
             raise ValueError(
                 "graph.nodes must be one array [N, F] of features; select it with "
@@ -320,17 +310,10 @@ class Graph:
             )
         weights = graph.edges
         if weights is not None:
-            weights = to_array(weights, "graph.edges")
-        if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
-            weights = weights[:, 0]
-        return cls.from_edges(
-            graph.senders,
-            graph.receivers,
-            np.asarray(graph.nodes),
-            labels,
-            weights=weights,
-            **keywords,
-        )
+            weights = _flatten(to_array(weights, "graph.edges"))
+        keywords |= {"labels": labels, "weights": weights}
+        nodes = np.asarray(graph.nodes)
+        return cls.from_edges(graph.senders, graph.receivers, nodes, **keywords)
 
     @classmethod
     def from_pyg(cls, data: Any, **keywords: Any) -> Self:
@@ -354,14 +337,18 @@ class Graph:
             raise ValueError(
                 f"data.edge_index has shape {edge_index.shape}; it must be [2, E]."
             )
-        masks = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
-        found: dict[str, Any] = {k: read(v) for k, v in masks.items()}
-        found |= {"labels": read("y"), "weights": read("edge_weight")}
-        labels = found["labels"]
-        if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
-            found["labels"] = labels[:, 0]  # A column of class ids.
+        names = {"labels": "y", "weights": "edge_weight", "train": "train_mask"}
+        names |= {"validation": "val_mask", "test": "test_mask"}
+        found: dict[str, Any] = {k: read(v) for k, v in names.items()}
+        if found["labels"] is not None:
+            found["labels"] = _flatten(found["labels"])
         senders, receivers = edge_index
         return cls.from_edges(senders, receivers, read("x"), **found | keywords)
+
+
+def _flatten(values: np.ndarray) -> np.ndarray:
+    """Return a column [n, 1] as [n]; other arrays as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _attribute(graph: Any, node: Any, name: str) -> Any:

@@ -37,14 +37,10 @@ def check_labels(
     if label_names is not None:
         label_names = _check_names(label_names)
     array = _plain(to_array(labels, "labels"))
-    if array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or len(array) != num_nodes:
         raise ValueError(
-            f"labels has shape {array.shape}; give class ids [N] or a matrix [N, C]."
-        )
-    if array.shape[0] != num_nodes:
-        raise ValueError(
-            f"labels has {array.shape[0]} rows, but there are {num_nodes} nodes. "
-            "Give one per node; -1 (or a row of NaN) marks an unknown label."
+            f"labels has shape {array.shape}, but there are {num_nodes} nodes. Give "
+            "[N] or [N, C]; -1 (or a row of NaN) marks an unknown label."
         )
     if array.ndim == 1:
         if multilabel:
@@ -69,20 +65,14 @@ def gather_labels(values: list[Any]) -> Any:
 
     The values are class ids or names, or rows of 0 and 1.
     """
-    rows = [isinstance(v, list | tuple | np.ndarray) for v in values]
     values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
-    if not any(rows):
-        array = np.empty(len(values), object)  # np.array could nest some values.
-        array[:] = values
-        return array
-    for i, (value, row) in enumerate(zip(values, rows, strict=True)):
-        if not row and value is not None:
-            raise ValueError(
-                f"labels of some nodes are rows, but that of node {i} is {value!r}. "
-                "Give every node a class or every node a row; None is unknown."
-            )
-    width = max(len(v) for v in values if v is not None)
-    return [[np.nan] * width if v is None else v for v in values]
+    rows = [v for v in values if isinstance(v, list | tuple | np.ndarray)]
+    if rows:
+        unknown = [np.nan] * max(map(len, rows))
+        return [unknown if v is None else v for v in values]
+    array = np.empty(len(values), object)  # np.array could nest some values.
+    array[:] = values
+    return array
 
 
 def _check_names(label_names: Any) -> tuple[str, ...]:

@@ -46,12 +46,10 @@ def draw_split(
     known = known.astype(bool)
     check_draw(percent, fold, seed)
     num_nodes = known.size
-    if test is not None:
-        test = check_nodes(test, num_nodes, "test")
-    else:
+    if test is None:
         nodes = np.random.default_rng([seed, 0]).permutation(np.flatnonzero(known))
-        test = np.zeros(num_nodes, bool)
-        test[nodes[: _share(_TEST_SHARE, num_nodes)]] = True
+        test = nodes[: _share(_TEST_SHARE, num_nodes)]
+    test = check_nodes(test, num_nodes, "test")
     rest = np.flatnonzero(known & ~test)
     num_validation = _share(percent / 100 * _VALIDATION_SHARE, num_nodes)
     num_train = _share(percent / 100 * (1 - _VALIDATION_SHARE), num_nodes)
@@ -61,10 +59,12 @@ def draw_split(
             f"but only {rest.size} labelled nodes are not test nodes. Lower it."
         )
     drawn = np.random.default_rng([seed, fold]).permutation(rest)
-    train, validation = np.zeros(num_nodes, bool), np.zeros(num_nodes, bool)
-    train[drawn[:num_train]] = True
-    validation[drawn[num_train : num_train + num_validation]] = True
-    return {"train": train, "validation": validation, "test": test}
+    train, validation, _ = np.split(drawn, [num_train, num_train + num_validation])
+    return {
+        "train": check_nodes(train, num_nodes, "train"),
+        "validation": check_nodes(validation, num_nodes, "validation"),
+        "test": test,
+    }
 
 
 def check_draw(percent: float, fold: int, seed: int) -> None:

@@ -77,13 +77,9 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
 
 def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
     """Write a graph to a new folder, for `open_graph`; complete, or not at all."""
-    with new_graph_folder(
-        folder,
-        num_features=graph.num_features,
-        multilabel=graph.multilabel,
-        label_names=graph.label_names,
-        directed=graph.directed,
-    ) as made:
+    names = ("num_features", "multilabel", "label_names", "directed")
+    fields = {name: getattr(graph, name) for name in names}
+    with new_graph_folder(folder, **fields) as made:
         for field in dataclasses.fields(graph):
             value = getattr(graph, field.name)
             if isinstance(value, np.ndarray):
@@ -96,14 +92,14 @@ def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def new_graph_folder(
-    folder: str | os.PathLike,
-    *,
-    num_features: int,
-    multilabel: bool,
-    label_names: tuple[str, ...],
-    directed: bool,
+    folder: str | os.PathLike, **fields: Any
 ) -> Iterator[pathlib.Path]:
-    """Yield a folder for the .npy files of a graph; it is renamed once complete."""
+    """Yield a folder for the .npy files of a graph; it gets its name once complete.
+
+    Args:
+      folder: Where the graph will be.
+      fields: What is not an array: num_features, multilabel, label_names, directed.
+    """
     target = pathlib.Path(folder)
     if target.exists():
         raise ValueError(f"{target} already exists. Give another name, or remove it.")
@@ -112,14 +108,8 @@ def new_graph_folder(
     made.mkdir()
     try:
         yield made
-        meta = {
-            "format": _FORMAT,
-            "arrays": sorted(path.stem for path in made.glob("*.npy")),
-            "num_features": num_features,
-            "multilabel": multilabel,
-            "label_names": label_names,
-            "directed": directed,
-        }
+        arrays = sorted(path.stem for path in made.glob("*.npy"))
+        meta = {"format": _FORMAT, "arrays": arrays} | fields
         (made / _META).write_text(json.dumps(meta, indent=1) + "\n")
         os.replace(made, target)
     except BaseException:

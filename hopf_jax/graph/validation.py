@@ -14,11 +14,7 @@ _VALUES_AT_ONCE = 1 << 22
 
 
 def check_value(value: Any, name: str, constraint: Whole | Number) -> Any:
-    """Return a number that meets a constraint as a Python number.
-
-    Raises:
-      ValueError: It does not; the message has its `name`.
-    """
+    """Return a Python number, or raise `ValueError` if it breaks the constraint."""
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     if not constraint.accepts(value):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopf_jax.datasets import checksums, download, locations
+from hopf_jax.datasets import download, locations, registry
 from hopf_jax.datasets.registry import Counts, Dataset, Layout
 from hopf_jax.runtime import sha256
 
@@ -40,7 +40,7 @@ def toy(monkeypatch, tmp_path):
         labels=np.array([0, 1, 1, 0]),
     )
     sums = {"toy.npz": sha256(folder / "toy.npz")}
-    monkeypatch.setitem(checksums.CHECKSUMS, "toy", sums)
+    monkeypatch.setitem(registry.CHECKSUMS, "toy", sums)
     return Dataset(
         "toy",
         "multi-class",
@@ -48,7 +48,6 @@ def toy(monkeypatch, tmp_path):
         counts=Counts(4, 4, 3, 2),
         published=None,
         citation="",
-        licence="",
     )
 
 

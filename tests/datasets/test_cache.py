@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax.datasets import DatasetError, cache, checksums, find, load_contents
+from hopf_jax.datasets import DatasetError, cache, find, load_contents, registry
 from hopf_jax.datasets.contents import Contents, as_features
 from hopf_jax.datasets.registry import Layout
 
@@ -96,7 +96,7 @@ def test_what_the_cache_keeps_is_on_hand_without_its_files(
     unknown = dataclasses.replace(toy, layouts=(Layout("npz", ("other.npz",)),))
     assert find(unknown) is None, "a file without a checksum"
     with monkeypatch.context() as patch:
-        patch.setitem(checksums.CHECKSUMS, "toy", {"toy.npz": "0" * 64})
+        patch.setitem(registry.CHECKSUMS, "toy", {"toy.npz": "0" * 64})
         assert find(toy) is None, "the compact form of another version"
     (path,) = (tmp_path / "cache" / "toy" / ".compact").glob("*.npz")
     path.unlink()

@@ -32,21 +32,13 @@ def write_ppi(folder):
     n = NUM_TISSUES * TISSUE
     labels = rng.integers(0, 2, (n, 3))
     nodes = [
-        {
-            "id": i,
-            "val": i // TISSUE in (20, 21),
-            "test": i // TISSUE in (22, 23),
-            "feature": [0.5, 1.0],
-            "label": labels[i].tolist(),
-        }
+        {"id": i, "val": i // TISSUE in (20, 21), "test": i // TISSUE in (22, 23)}
+        | {"feature": [0.5, 1.0], "label": labels[i].tolist()}
         for i in range(n)
     ]
     ends = [(i, i + 1) for i in range(n - 1) if i % TISSUE != TISSUE - 1]
     ends += [(i, i) for i in range(0, n, TISSUE)]
-    links = [
-        {"source": a, "target": b, "test_removed": False, "train_removed": False}
-        for a, b in ends
-    ]
+    links = [{"source": a, "target": b, "test_removed": False} for a, b in ends]
     features = rng.standard_normal((n, 4))
     rows = {str(i): i for i in range(n)}
     classes = {str(i): labels[i].tolist() for i in range(n)}
@@ -107,11 +99,8 @@ def test_human_and_reddit_load_by_name(tmp_path):
     with pytest.warns(UserWarning, match="human: .* are expected|the paper prints"):
         graph = datasets.load_dataset("human", split="inductive", data_dir=tmp_path)
     assert graph.multilabel
-    assert [int(m.sum()) for m in (graph.train, graph.validation, graph.test)] == [
-        100,
-        10,
-        10,
-    ]
+    sets = graph.train, graph.validation, graph.test
+    assert [int(mask.sum()) for mask in sets] == [100, 10, 10]
     reach = graph.adjacency @ graph.test.astype(np.float32)
     assert not reach[graph.train].any(), "the tissues are disjoint"
     features = write_reddit(tmp_path / "reddit", [(0, 1), (2, 0)])
@@ -130,10 +119,7 @@ def test_the_authors_folder_serves_for_human_too(tmp_path):
     with pytest.warns(UserWarning, match="human"):
         graph = datasets.load_dataset("human", data_dir=tmp_path)
     assert graph.num_edges == 16
-    with (
-        pytest.warns(UserWarning, match="human"),
-        pytest.raises(ValueError, match="no ind"),
-    ):
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="no inductive"):
         datasets.load_dataset("human", data_dir=tmp_path, split="inductive")
 
 

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax.datasets import DatasetError, readers
-from hopf_jax.datasets.planetoid import unpickle
 from hopf_jax.datasets.registry import Layout
+from hopf_jax.datasets.unpickling import unpickle
 
 ENDINGS = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
 LAYOUT = Layout("planetoid", tuple(f"ind.toy.{e}" for e in ENDINGS), "ind.toy.")

@@ -1,5 +1,7 @@
 """Readers of the authors' folder, npz and LINQS text, on files made here."""
 
+import os
+
 import numpy as np
 import pytest
 import scipy.io
@@ -41,31 +43,23 @@ def test_authors_split_as_ids(folder):
     assert readers.read(folder, AUTHORS, {}).splits["10/4"].tolist() == [1, 2, 3]
 
 
-def spoil_overlap(folder):
-    np.save(folder / "labels_random/10/4/val_ids.npy", np.array([0]))
-
-
-def spoil_variable(folder):
-    scipy.io.savemat(folder / "adjmat.mat", {"other": np.eye(3)})
-
-
-def spoil_pickle(folder):
-    np.save(folder / "features.npy", np.array([{}], object))
-
-
-def spoil_length(folder):
-    path = folder / "adjmat.mat"
-    path.write_bytes(path.read_bytes()[:-8])
+def save(name, value):
+    return lambda folder: np.save(folder / name, value)
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (spoil_overlap, "has nodes of another set"),
-        (spoil_variable, "holds no variable 'adjmat'"),
-        (spoil_pickle, "allow_pickle"),
-        (spoil_length, ""),
+        (save("labels_random/10/4/val_ids.npy", [0]), "has nodes of another set"),
+        (save("features.npy", np.array([{}], object)), "allow_pickle"),
+        (save("labels.npy", [0, -1, 1]), "Class -1 of node 1"),
+        (
+            lambda folder: scipy.io.savemat(folder / "adjmat.mat", {"b": np.eye(3)}),
+            "holds no variable 'adjmat'",
+        ),
+        (lambda folder: os.truncate(folder / "adjmat.mat", 200), ""),
     ],
+    ids=["overlap", "pickle", "class -1", "variable", "length"],
 )
 def test_a_foreign_or_damaged_folder_says_where(folder, spoil, reason):
     spoil(folder)
@@ -80,9 +74,7 @@ def test_a_wrong_checksum_is_refused_before_reading(toy, original, tmp_path, dam
         load_contents(toy, tmp_path / "originals")
     assert str(original) in str(caught.value)
     assert "sha256" in str(caught.value)
-    assert not (original.parent / ".compact").exists() or not list(
-        (original.parent / ".compact").glob("*.npz")
-    )
+    assert not list(original.parent.glob(".compact/*.npz"))
 
 
 def test_npz_with_sparse_features(tmp_path):
