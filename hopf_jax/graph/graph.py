@@ -199,10 +199,11 @@ class Graph:
             label_names=names,
             directed=bool(directed),
         )
-        for node in np.flatnonzero(~np.isfinite(graph.degree))[:1]:
+        infinite = np.flatnonzero(~np.isfinite(graph.degree))
+        if infinite.size:
             raise ValueError(
-                f"The weights of the edges of node {node} add up to more than 32-bit "
-                "floats can hold. Scale all the weights down."
+                f"The weights of the edges of node {infinite[0]} add up to more than "
+                "32-bit floats can hold. Scale all the weights down."
             )
         return graph.with_split(train, validation, test)
 

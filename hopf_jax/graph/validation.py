@@ -183,16 +183,18 @@ def check_range(ids: np.ndarray, num_nodes: int, name: str, advice: str = "") ->
 def check_split(masks: dict[str, np.ndarray], known: np.ndarray) -> None:
     """Raise `ValueError` if a node is in two sets, or is in a set without a label."""
     for name, other in itertools.combinations(masks, 2):
-        for node in np.flatnonzero(masks[name] & masks[other])[:1]:
+        shared = np.flatnonzero(masks[name] & masks[other])
+        if shared.size:
             raise ValueError(
-                f"node {node} is in both {name} and {other}. Remove it from one: "
+                f"node {shared[0]} is in both {name} and {other}. Remove it from one: "
                 "scores on training nodes mean nothing."
             )
     for name, mask in masks.items():
-        for node in np.flatnonzero(mask & ~known)[:1]:
+        unknown = np.flatnonzero(mask & ~known)
+        if unknown.size:
             raise ValueError(
-                f"node {node} is in {name} but its label is unknown. Give its label, "
-                f"or remove it from {name}: an unlabelled node needs no set."
+                f"node {unknown[0]} is in {name} but its label is unknown. Give its "
+                f"label, or remove it from {name}: an unlabelled node needs no set."
             )
 
 

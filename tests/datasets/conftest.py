@@ -1,4 +1,4 @@
-"""A small dataset, and a machine that has nothing but it."""
+"""A small dataset, a server that may fail, and an empty machine."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from hopf_jax.runtime import sha256
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch, tmp_path):
-    """No HOPF_DATA, no ../shared, an empty cache, and no patience."""
+    """No HOPF_DATA, no ../shared, an empty cache, and short waits."""
     monkeypatch.delenv("HOPF_DATA", raising=False)
     monkeypatch.setenv("HOPF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(locations, "CHECKOUT", tmp_path / "project" / "checkout")
@@ -59,11 +59,11 @@ def original(toy, tmp_path):
 
 @dataclasses.dataclass
 class Server:
-    """What an HTTP server serves, how it misbehaves, and what it was asked."""
+    """What an HTTP server serves, how it fails, and the requests it got."""
 
     url: str = ""
     content: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    fail: list[str] = dataclasses.field(default_factory=list)  # One a request.
+    fail: list[str] = dataclasses.field(default_factory=list)  # One per request.
     requests: list[str] = dataclasses.field(default_factory=list)
     release: threading.Event = dataclasses.field(default_factory=threading.Event)
 

@@ -1,4 +1,4 @@
-"""The compact form: faithful, made once, and never trusted when damaged."""
+"""Cached contents: the same as the files, converted once, replaced if damaged."""
 
 import dataclasses
 import errno

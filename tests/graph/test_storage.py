@@ -1,4 +1,4 @@
-"""Graphs on disk: mapped, not read; the same graph; whole or not at all."""
+"""Graphs on disk: mapped, the same as in memory, complete or absent."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ def same(left, right):
 
 
 def mapped(array):
-    """Whether the memory of an array is a file's."""
+    """Return whether an array is a memory map."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap.mmap)
