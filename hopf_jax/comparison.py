@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
-from hopf_jax.config import Config, Execution
+from hopf_jax.config import Config, Execution, Number
 from hopf_jax.fitting import fit, progress_bar
-from hopf_jax.graph import Graph, check_number, check_whole, draw_split
+from hopf_jax.graph import Graph, check_value, check_whole, draw_split
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, decide_as_scored, html_table, text_table
 
@@ -312,7 +312,7 @@ def compare(
       A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
     """
     kernels = _name_kernels(models)
-    check_number(level, "level", lambda p: 0 < p < 1, "above 0, below 1")
+    check_value(level, "level", Number(0, 1, open_below=True, open_above=True))
     check_whole(resamples, "resamples", 1)
     graphs = _draw(graph, folds, percent, seed)
     results: dict[str, list[Result]] = {name: [] for name in kernels}

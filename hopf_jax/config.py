@@ -19,7 +19,8 @@ class Whole:
         return type(value) is int and self.least <= value <= self.most
 
     def __str__(self) -> str:
-        return f"a whole number, {self.least} to {self.most}"
+        end = f"to {self.most}" if self.most < 2**62 else "or more"
+        return f"a whole number, {self.least} {end}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +45,10 @@ class Number:
             return "a finite number"
         if self.most == sys.float_info.max:
             return f"a number {'above 0' if self.open_below else '0 or more'}"
-        if self.open_below:
-            return f"a number above {self.least:g}, up to {self.most:g}"
-        return f"a number from {self.least:g}, below {self.most:g}"
+        low = f"{'above' if self.open_below else 'from'} {self.least:g}"
+        return (
+            f"a number {low}, {'below' if self.open_above else 'up to'} {self.most:g}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +218,7 @@ class Execution:
 
     >>> Execution(chunk_edges=0)
     Traceback (most recent call last):
-    ValueError: chunk_edges is 0; it must be a whole number, 1 to 4611686018427387904.
+    ValueError: chunk_edges is 0; it must be a whole number, 1 or more.
     """
 
     devices: int | Sequence[Any] | None = None

@@ -17,7 +17,8 @@ import numpy as np
 import scipy  # scipy.stats takes a second to import, and does so when it is first used
 from numpy.typing import ArrayLike
 
-from hopf_jax.graph import check_number, check_whole, to_array
+from hopf_jax.config import Number
+from hopf_jax.graph import check_value, check_whole, to_array
 
 Table = Mapping[str, Mapping[str, float]]
 
@@ -243,7 +244,7 @@ def critical_difference(
     if check_whole(num_models, "num_models", 2) > 1000:
         raise ValueError(f"num_models is {num_models}; a thousand is the most.")
     check_whole(num_datasets, "num_datasets", 1)
-    check_number(alpha, "alpha", lambda a: 1e-4 <= a < 1, "from 0.0001, below 1")
+    check_value(alpha, "alpha", Number(1e-4, 1, open_above=True))
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
     scale = num_models * (num_models + 1) / (6 * num_datasets)
     return float(quantile / np.sqrt(2) * np.sqrt(scale))
@@ -294,6 +295,6 @@ def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
             )
         for dataset, score in row.items():
             what = f"The score of {model!r} on {dataset!r}"
-            check_number(score, what, lambda s: abs(s) < 1e100, "below 1e100")
+            check_value(score, what, Number(-1e100, 1e100))
     scores = [[row[dataset] for dataset in datasets] for row in table.values()]
     return tuple(table), np.array(scores, np.float64)

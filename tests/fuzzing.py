@@ -1,8 +1,8 @@
-"""Properties tried on many examples: a right answer or a clear ValueError.
+"""Properties tested on many examples: a right answer, or a clear ValueError.
 
 `fuzz` makes a test of a property, with few examples in `make test` and many in `make
-test-all`. It counts the examples it ran and fails if they are fewer than it promises;
-`MANY` holds the promises, and `tests/robustness/test_count.py` adds them up.
+test-all`, and fails if fewer were run. `MANY` holds the numbers of examples, which
+`tests/robustness/test_count.py` adds up.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 import hopf_jax
 
 PACKAGE = pathlib.Path(hopf_jax.__file__).parent
-MANY: dict[str, int] = {}  # How many examples each property has in `make test-all`.
-_SECONDS = 120  # No call takes as long, compilation included: it hangs.
+MANY: dict[str, int] = {}  # Number of examples per property in `make test-all`.
+_SECONDS = 120  # A call that takes longer, compilation included, hangs.
 
 
 @dataclasses.dataclass
 class Tally:
-    """What the examples of the running test came to."""
+    """Counts of the examples of the running test."""
 
     examples: int = 0
     refused: int = 0
@@ -35,10 +35,10 @@ TALLY = Tally()
 
 
 def fuzz(few, many, least=1.0, **strategies):
-    """A test of `check(**examples)`, on few examples, and on many if slow ones run.
+    """Make a test of `check(**example)` on few examples, and a slow one on many.
 
-    `least` is the share of them that has to run: where examples are few by nature,
-    hypothesis stops when it has seen them all.
+    `least` is the share of the examples that must run: hypothesis stops when it has
+    seen all possible ones.
     """
 
     def decorate(check):
@@ -76,10 +76,10 @@ class Refused(str):
 
 
 def attempt(call, *arguments, **keywords):
-    """What a call returns, or the message of a ValueError that the library raised.
+    """Return what a call returns, or the message of its ValueError.
 
-    One raised by NumPy, SciPy or JAX on the library's behalf does not count as clear:
-    it speaks of arrays the user has never seen.
+    An error raised in NumPy, SciPy or JAX fails the test: its message is about arrays
+    that the user has never seen.
     """
     try:
         with _alarm():
@@ -141,12 +141,12 @@ scalars = st.one_of(
     st.text(max_size=3),
     st.binary(max_size=3),
 )
-# What may be passed by mistake where something else is wanted.
+# Values that may be passed by mistake.
 anything = st.one_of(
     scalars,
     arrays,
     st.lists(scalars, max_size=7),
-    st.lists(st.lists(scalars, max_size=3), max_size=7),  # Ragged, mostly.
+    st.lists(st.lists(scalars, max_size=3), max_size=7),  # Mostly ragged.
     st.dictionaries(st.text(max_size=2), scalars, max_size=2),
     st.builds(object),
 )

@@ -235,7 +235,7 @@ def _add_tables(parser: Any) -> None:
         "--features-as",
         choices=("auto", "dense", "sparse"),
         default="auto",
-        help="how to hold features; auto: sparse if under a tenth are not 0",
+        help="how to store features; auto: sparse if wide and mostly 0",
     )
     parser.add_argument(
         "--label-names",

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from hopf_jax.graph import prefers_sparse
+
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
-# Below this share of values that are not 0, features are kept as a sparse matrix.
-SPARSE_BELOW = 0.1
 _SETS = ("train", "validation", "test")
 _CSR = ("data", "indices", "indptr", "shape")
 Path = str | os.PathLike
@@ -71,10 +71,8 @@ def read_features(path: Path, *, header: bool = True) -> Features:
     _check_once(nodes, path)
     if not nodes:
         raise ValueError(f"{path} has no rows: a graph needs a node.")
-    if not sp.issparse(matrix):
-        some = np.count_nonzero(matrix)
-        if some < SPARSE_BELOW * matrix.size:
-            matrix = sp.csr_array(matrix)
+    if not sp.issparse(matrix) and prefers_sparse(matrix):
+        matrix = sp.csr_array(matrix)
     return Features(nodes, names, matrix)
 
 
@@ -266,7 +264,7 @@ def _features_of_text(path: Path, header: bool) -> tuple[list[str], list[str], A
     if block or not parts:
         parts.append(_pack(block) if block else sp.csr_array((0, len(names) - 1)))
     matrix = sp.vstack(parts, format="csr")
-    if matrix.nnz >= SPARSE_BELOW * matrix.shape[0] * matrix.shape[1]:
+    if not prefers_sparse(matrix):
         matrix = matrix.toarray()
     return nodes, names[1:], matrix
 

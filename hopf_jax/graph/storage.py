@@ -1,8 +1,7 @@
-"""Graphs as folders of .npy files, mapped into memory rather than read.
+"""Graphs as folders of .npy files, which are mapped into memory.
 
-For graphs larger than memory: `open_graph` copies nothing, and training and prediction
-then touch the rows of a batch or of a chunk. Arrays that stay in memory are the sets
-and a few [N], beside what `fit` itself holds: label summaries and hidden states.
+For graphs larger than memory: training and prediction read the rows of a batch or of a
+chunk. A few arrays [N] stay in memory, beside label summaries and hidden states.
 """
 
 import contextlib
@@ -19,7 +18,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph.graph import SPLITS, Graph
-from hopf_jax.graph.validation import check_nodes, check_split, check_stored
+from hopf_jax.graph.validation import (
+    check_csr,
+    check_features,
+    check_finite,
+    check_nodes,
+    check_range,
+    check_split,
+    check_weights,
+    refuse_where,
+)
 
 _FORMAT = 1
 _META = "graph.json"
@@ -27,13 +35,15 @@ _SPARSE = ("indptr", "indices", "data")
 
 
 def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
-    """A graph from a folder that `write_graph` or `new_folder` wrote, mapped, not read.
+    """Open a graph that `write_graph` wrote; its arrays are memory maps.
 
     Args:
-      folder: where it is.
-      check: read all of it once, piece by piece, for edges, weights, features or labels
-        that cannot be. That an undirected graph holds each edge both ways is not
-        checked: it is `write_graph`'s to see to.
+      folder: Where the graph is.
+      check: Read all arrays once, piece by piece, and check them as `Graph` does. Not
+        checked is that an undirected graph holds each edge in both directions.
+
+    Raises:
+      ValueError: The folder does not hold a graph, or the graph is not valid.
     """
     folder = pathlib.Path(folder)
     try:
@@ -53,29 +63,23 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             label_names=tuple(meta["label_names"]),
             directed=meta["directed"],
         )
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"{folder} is not a graph written by this library: {error.filename} is "
-            "missing."
-        ) from error
     except (ValueError, KeyError, TypeError, OSError) as error:
+        reason = str(error)
+        if isinstance(error, FileNotFoundError):
+            reason = f"{error.filename} is missing"
         raise ValueError(
-            f"{folder} is not a graph written by this library: {error}."
+            f"{folder} is not a graph written by this library: {reason}."
         ) from error
     if check:
-        check_stored(
-            graph.indptr, graph.indices, graph.weights, graph.features, graph.labels
-        )
-        masks = {name: getattr(graph, name) for name in SPLITS}
-        for name, mask in {"known": graph.known, **masks}.items():
-            check_nodes(mask, graph.num_nodes, name)
-        check_split(masks, graph.known)
+        _check(graph)
     return graph
 
 
 def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
-    """Write a graph as a folder of .npy files, whole or not at all."""
-    with new_folder(folder) as made:
+    """Write a graph to a new folder, for `open_graph`; complete, or not at all."""
+    names = ("num_features", "multilabel", "label_names", "directed")
+    fields = {name: getattr(graph, name) for name in names}
+    with new_graph_folder(folder, **fields) as made:
         for field in dataclasses.fields(graph):
             value = getattr(graph, field.name)
             if isinstance(value, np.ndarray):
@@ -84,54 +88,64 @@ def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
             for part in _SPARSE:
                 value = getattr(graph.features, part)
                 np.save(made / f"features.{part}.npy", value)
-        describe(
-            made,
-            num_features=graph.num_features,
-            multilabel=graph.multilabel,
-            label_names=graph.label_names,
-            directed=graph.directed,
-        )
 
 
 @contextlib.contextmanager
-def new_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A folder to fill, which takes its name only when it is complete."""
+def new_graph_folder(
+    folder: str | os.PathLike, **fields: Any
+) -> Iterator[pathlib.Path]:
+    """Yield a folder for the .npy files of a graph; it gets its name once complete.
+
+    Args:
+      folder: Where the graph will be.
+      fields: What is not an array: num_features, multilabel, label_names, directed.
+    """
     target = pathlib.Path(folder)
     if target.exists():
-        raise ValueError(f"{target} is there already. Give another name, or remove it.")
+        raise ValueError(f"{target} already exists. Give another name, or remove it.")
     target.parent.mkdir(parents=True, exist_ok=True)
     made = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     made.mkdir()
     try:
         yield made
+        arrays = sorted(path.stem for path in made.glob("*.npy"))
+        meta = {"format": _FORMAT, "arrays": arrays} | fields
+        (made / _META).write_text(json.dumps(meta, indent=1) + "\n")
         os.replace(made, target)
     except BaseException:
         shutil.rmtree(made)
         raise
 
 
-def describe(
-    folder: pathlib.Path,
-    *,
-    num_features: int,
-    multilabel: bool,
-    label_names: tuple[str, ...],
-    directed: bool,
-) -> None:
-    """Write what is not an array; the arrays are those in the folder by now."""
-    meta = {
-        "format": _FORMAT,
-        "arrays": sorted(path.stem for path in folder.glob("*.npy")),
-        "num_features": num_features,
-        "multilabel": multilabel,
-        "label_names": label_names,
-        "directed": directed,
-    }
-    (folder / _META).write_text(json.dumps(meta, indent=1) + "\n")
+def _check(graph: Graph) -> None:
+    features: Any = graph.features
+    num_nodes = features.shape[0]
+    check_csr(graph.indptr, graph.indices, num_nodes)
+    check_range(graph.indices, num_nodes, "indices")
+    if graph.weights is not None:
+        check_weights(graph.weights, graph.num_edges)
+    if sp.issparse(features):
+        check_csr(features.indptr, features.indices, num_nodes)
+        check_finite(features)
+    else:
+        check_features(features)
+    labels = graph.labels
+    if labels.ndim != 2 or len(labels) != num_nodes:
+        raise ValueError(
+            f"labels has shape {labels.shape}; it must be [{num_nodes}, C]."
+        )
+    refuse_where(
+        labels,
+        lambda part: np.any(part > 1, axis=1),
+        lambda i: f"labels[{i}] is {labels[i]}; a label matrix holds 0 and 1 only.",
+    )
+    masks = {name: getattr(graph, name) for name in SPLITS}
+    for name, mask in {"known": graph.known, **masks}.items():
+        check_nodes(mask, num_nodes, name)
+    check_split(masks, graph.known)
 
 
 def _map(folder: pathlib.Path, name: str) -> np.ndarray:
     path = folder / f"{name}.npy"
-    # Nothing of nothing cannot be mapped.
-    empty = path.stat().st_size <= 128
+    empty = path.stat().st_size <= 128  # The header alone, which cannot be mapped.
     return np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)

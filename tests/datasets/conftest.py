@@ -1,4 +1,4 @@
-"""A small dataset, and a machine that has nothing but it."""
+"""A small dataset, a server that may fail, and an empty machine."""
 
 import dataclasses
 import functools
@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopf_jax.datasets import checksums, fetch, files
+from hopf_jax.datasets import download, locations, registry
 from hopf_jax.datasets.registry import Counts, Dataset, Layout
+from hopf_jax.runtime import sha256
 
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch, tmp_path):
-    """No HOPF_DATA, no ../shared, an empty cache, and no patience."""
+    """No HOPF_DATA, no ../shared, an empty cache, and short waits."""
     monkeypatch.delenv("HOPF_DATA", raising=False)
     monkeypatch.setenv("HOPF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetch, "CHECKOUT", tmp_path / "project" / "checkout")
-    monkeypatch.setattr(fetch, "RETRY_AFTER_SECONDS", 0.01)
+    monkeypatch.setattr(locations, "CHECKOUT", tmp_path / "project" / "checkout")
+    monkeypatch.setattr(download, "RETRY_AFTER_SECONDS", 0.01)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -38,8 +39,8 @@ def toy(monkeypatch, tmp_path):
         features=np.arange(12).reshape(4, 3),
         labels=np.array([0, 1, 1, 0]),
     )
-    sums = {"toy.npz": files.sha256(folder / "toy.npz")}
-    monkeypatch.setitem(checksums.CHECKSUMS, "toy", sums)
+    sums = {"toy.npz": sha256(folder / "toy.npz")}
+    monkeypatch.setitem(registry.CHECKSUMS, "toy", sums)
     return Dataset(
         "toy",
         "multi-class",
@@ -47,7 +48,6 @@ def toy(monkeypatch, tmp_path):
         counts=Counts(4, 4, 3, 2),
         published=None,
         citation="",
-        licence="",
     )
 
 
@@ -59,11 +59,11 @@ def original(toy, tmp_path):
 
 @dataclasses.dataclass
 class Server:
-    """What an HTTP server serves, how it misbehaves, and what it was asked."""
+    """What an HTTP server serves, how it fails, and the requests it got."""
 
     url: str = ""
     content: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    fail: list[str] = dataclasses.field(default_factory=list)  # One a request.
+    fail: list[str] = dataclasses.field(default_factory=list)  # One per request.
     requests: list[str] = dataclasses.field(default_factory=list)
     release: threading.Event = dataclasses.field(default_factory=threading.Event)
 

@@ -1,4 +1,4 @@
-"""`load_dataset`, on the real data where it is on hand."""
+"""`load_dataset`, on the real data if it is on this machine."""
 
 import dataclasses
 import time

@@ -1,4 +1,4 @@
-"""Planetoid's pickles: read without running what they ask for."""
+"""Planetoid's pickles: read without running any code of theirs."""
 
 import collections
 import os
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax.datasets import DatasetError, formats
-from hopf_jax.datasets.planetoid import unpickle
+from hopf_jax.datasets import DatasetError, readers
 from hopf_jax.datasets.registry import Layout
+from hopf_jax.datasets.unpickling import unpickle
 
 ENDINGS = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
 LAYOUT = Layout("planetoid", tuple(f"ind.toy.{e}" for e in ENDINGS), "ind.toy.")
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def test_read(folder):
-    contents = formats.read(folder, LAYOUT, {})
+    contents = readers.read(folder, LAYOUT, {})
     arcs = list(zip(contents.receivers, contents.senders, strict=True))
     assert arcs == [(0, 1), (0, 2), (0, 2), (1, 0), (2, 0), (2, 2)]
     expected = np.eye(5, 6)[[0, 1, 3, 4, 2]]
@@ -72,7 +72,7 @@ def test_a_malicious_pickle_is_refused_and_not_run(folder, tmp_path, kind, proto
         marker.unlink()
     (folder / "ind.toy.graph").write_bytes(data)
     with pytest.raises(DatasetError, match="refused"):
-        formats.read(folder, LAYOUT, {})
+        readers.read(folder, LAYOUT, {})
     assert not marker.exists()
 
 
@@ -93,7 +93,7 @@ def test_a_truncated_pickle_says_so(folder):
     path = folder / "ind.toy.allx"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(DatasetError, match=r"Cannot read .*planetoid"):
-        formats.read(folder, LAYOUT, {})
+        readers.read(folder, LAYOUT, {})
 
 
 def test_no_class_of_scipy_is_touched(folder):

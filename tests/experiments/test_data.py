@@ -3,14 +3,14 @@
 import pytest
 
 from experiments import data
-from hopf_jax.datasets import fetch
+from hopf_jax.datasets import locations
 
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch, tmp_path):
     monkeypatch.delenv("HOPF_DATA", raising=False)
     monkeypatch.setenv("HOPF_CACHE", str(tmp_path))
-    monkeypatch.setattr(fetch, "CHECKOUT", tmp_path / "project" / "checkout")
+    monkeypatch.setattr(locations, "CHECKOUT", tmp_path / "project" / "checkout")
 
 
 def test_a_synthetic_row(capsys):

@@ -1,4 +1,4 @@
-"""Graphs on disk: mapped, not read; the same graph; whole or not at all."""
+"""Graphs on disk: mapped, the same as in memory, complete or absent."""
 
 import dataclasses
 import json
@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import hopf_jax
-from hopf_jax import Config, open_graph, write_graph
-from hopf_jax.datasets import streamed, write_random
+from hopf_jax import Config, Execution, open_graph, write_graph
+from hopf_jax.datasets import synthetic, write_random
 from tests import graphs
 
 
@@ -28,7 +28,7 @@ def same(left, right):
 
 
 def mapped(array):
-    """Whether the memory of an array is a file's."""
+    """Return whether an array is a memory map."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap.mmap)
@@ -59,16 +59,16 @@ def test_a_mapped_graph_is_learned_from_the_same(tmp_path, chunk_edges):
     graph = graphs.tiny()
     write_graph(graph, tmp_path / "graph")
     config = Config(num_hops=1, hidden_size=4, num_iterations=2, max_epochs=3)
-    small = dataclasses.replace(config, memory_budget=0, chunk_edges=chunk_edges)
+    small = Execution(memory_budget=0, chunk_edges=chunk_edges)
     one = hopf_jax.fit(graph, config=config)
-    two = hopf_jax.fit(open_graph(tmp_path / "graph"), config=small)
+    two = hopf_jax.fit(open_graph(tmp_path / "graph"), config=config, execution=small)
     np.testing.assert_allclose(two.probabilities, one.probabilities, atol=1e-5)
 
 
 def test_nothing_is_written_over_or_left_half_done(tmp_path, monkeypatch):
     graph = graphs.tiny()
     write_graph(graph, tmp_path / "graph")
-    with pytest.raises(ValueError, match="graph is there already"):
+    with pytest.raises(ValueError, match="graph already exists"):
         write_graph(graph, tmp_path / "graph")
     monkeypatch.setattr(np, "save", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -120,8 +120,8 @@ def test_what_is_no_graph(tmp_path):
 
 
 def test_a_random_graph_is_written_piece_by_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(streamed, "_EDGES_AT_ONCE", 100)
-    monkeypatch.setattr(streamed, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(synthetic, "_EDGES_AT_ONCE", 100)
+    monkeypatch.setattr(synthetic, "_ROWS_AT_ONCE", 50)
     sizes = {"num_train": 40, "num_validation": 20}
     for name in ("one", "two"):
         write_random(tmp_path / name, 300, 900, 4, 3, **sizes)

@@ -1,11 +1,13 @@
 """Readers of the authors' folder, npz and LINQS text, on files made here."""
 
+import os
+
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax.datasets import DatasetError, formats, load_contents
+from hopf_jax.datasets import DatasetError, load_contents, readers
 from hopf_jax.datasets.registry import Layout
 
 AUTHORS = Layout("authors", ("adjmat.mat", "features.npy", "labels.npy"))
@@ -26,7 +28,7 @@ def folder(tmp_path):
 
 
 def test_authors(folder):
-    contents = formats.read(folder, AUTHORS, {})
+    contents = readers.read(folder, AUTHORS, {})
     assert contents.receivers.tolist() == [0, 0]
     assert contents.senders.tolist() == [1, 2]
     assert contents.weights.tolist() == [1, 2]
@@ -38,39 +40,31 @@ def test_authors(folder):
 
 def test_authors_split_as_ids(folder):
     np.save(folder / "labels_random/10/4/train_ids.npy", np.array([0]))
-    assert formats.read(folder, AUTHORS, {}).splits["10/4"].tolist() == [1, 2, 3]
+    assert readers.read(folder, AUTHORS, {}).splits["10/4"].tolist() == [1, 2, 3]
 
 
-def spoil_overlap(folder):
-    np.save(folder / "labels_random/10/4/val_ids.npy", np.array([0]))
-
-
-def spoil_variable(folder):
-    scipy.io.savemat(folder / "adjmat.mat", {"other": np.eye(3)})
-
-
-def spoil_pickle(folder):
-    np.save(folder / "features.npy", np.array([{}], object))
-
-
-def spoil_length(folder):
-    path = folder / "adjmat.mat"
-    path.write_bytes(path.read_bytes()[:-8])
+def save(name, value):
+    return lambda folder: np.save(folder / name, value)
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (spoil_overlap, "has nodes of another set"),
-        (spoil_variable, "holds no variable 'adjmat'"),
-        (spoil_pickle, "allow_pickle"),
-        (spoil_length, ""),
+        (save("labels_random/10/4/val_ids.npy", [0]), "has nodes of another set"),
+        (save("features.npy", np.array([{}], object)), "allow_pickle"),
+        (save("labels.npy", [0, -1, 1]), "Class -1 of node 1"),
+        (
+            lambda folder: scipy.io.savemat(folder / "adjmat.mat", {"b": np.eye(3)}),
+            "holds no variable 'adjmat'",
+        ),
+        (lambda folder: os.truncate(folder / "adjmat.mat", 200), ""),
     ],
+    ids=["overlap", "pickle", "class -1", "variable", "length"],
 )
 def test_a_foreign_or_damaged_folder_says_where(folder, spoil, reason):
     spoil(folder)
     with pytest.raises(DatasetError, match=f"Cannot read .*authors format.*{reason}"):
-        formats.read(folder, AUTHORS, {})
+        readers.read(folder, AUTHORS, {})
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-30], lambda b: b[:-1] + b"?"])
@@ -80,9 +74,7 @@ def test_a_wrong_checksum_is_refused_before_reading(toy, original, tmp_path, dam
         load_contents(toy, tmp_path / "originals")
     assert str(original) in str(caught.value)
     assert "sha256" in str(caught.value)
-    assert not (original.parent / ".compact").exists() or not list(
-        (original.parent / ".compact").glob("*.npz")
-    )
+    assert not list(original.parent.glob(".compact/*.npz"))
 
 
 def test_npz_with_sparse_features(tmp_path):
@@ -101,7 +93,7 @@ def test_npz_with_sparse_features(tmp_path):
         class_names=np.array(["AI", "ML"]),
         inductive_split=np.array(["test", "val"]),
     )
-    contents = formats.read(tmp_path, Layout("npz", ("some.npz",)), {})
+    contents = readers.read(tmp_path, Layout("npz", ("some.npz",)), {})
     np.testing.assert_array_equal(contents.features.toarray(), words)
     assert contents.labels.tolist() == [[0, 1], [1, 0]]
     assert contents.label_names == ("AI", "ML")
@@ -114,7 +106,7 @@ def test_linqs(tmp_path):
     (tmp_path / "a.content").write_text(content)
     (tmp_path / "a.cites").write_text("31\t7\nx9\t31\n")
     layout = Layout("linqs", ("a.cites", "a.content"))
-    contents = formats.read(tmp_path, layout, {})
+    contents = readers.read(tmp_path, layout, {})
     assert contents.features.tolist() == [[0, 1], [1, 1], [0, 0]]
     assert contents.labels.tolist() == [[0, 1], [1, 0], [0, 1]]
     assert contents.label_names == ("Agents", "Theory")

@@ -1,4 +1,4 @@
-"""The compact form: faithful, made once, and never trusted when damaged."""
+"""Cached contents: the same as the files, converted once, replaced if damaged."""
 
 import dataclasses
 import errno
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax.datasets import DatasetError, checksums, compact, find, load_contents
-from hopf_jax.datasets.compact import Contents
+from hopf_jax.datasets import DatasetError, cache, find, load_contents, registry
+from hopf_jax.datasets.contents import Contents, as_features
 from hopf_jax.datasets.registry import Layout
 
 
@@ -30,8 +30,8 @@ def contents_of(features, weights=None):
 def test_round_trip(tmp_path, sparse, weights):
     dense = np.array([[0, 2.5], [0, 0]], np.float32)
     saved = contents_of(sp.csr_array(dense) if sparse else dense, weights)
-    compact.save(saved, tmp_path, "toy")
-    loaded = compact.load(tmp_path, "toy")
+    cache.save(saved, tmp_path, "toy")
+    loaded = cache.load(tmp_path, "toy")
     assert sp.issparse(loaded.features) == sparse
     assert sparse or isinstance(loaded.features, np.memmap)
     found = loaded.features.toarray() if sparse else loaded.features
@@ -47,10 +47,10 @@ def test_round_trip(tmp_path, sparse, weights):
 def test_features_are_sparse_where_they_are_a_bag_of_words():
     words = np.zeros((4, 400))
     words[:, 7] = 1
-    assert sp.issparse(compact.as_features(words))
-    assert not sp.issparse(compact.as_features(words[:, :30]))
-    assert not sp.issparse(compact.as_features(sp.csr_array(np.ones((4, 400)))))
-    assert compact.as_features(words).dtype == np.float32
+    assert sp.issparse(as_features(words))
+    assert not sp.issparse(as_features(words[:, :30]))
+    assert not sp.issparse(as_features(sp.csr_array(np.ones((4, 400)))))
+    assert as_features(words).dtype == np.float32
 
 
 def test_converted_once_beside_the_original(toy, original, tmp_path):
@@ -69,9 +69,12 @@ def test_a_damaged_compact_form_is_made_again(toy, original, tmp_path, ending):
     features = np.array(first.features)  # Not mapped: the file is spoiled below.
     (path,) = (original.parent / ".compact").glob(f"*{ending}")
     path.write_bytes(path.read_bytes()[:-20])
+    leftover = path.with_name(f".{path.name}.0123456789abcdef")  # Of a killed writer.
+    leftover.touch()
     second = load_contents(toy, tmp_path / "originals")
     np.testing.assert_array_equal(features, second.features)
-    assert compact.load(path.parent, path.name.removesuffix(ending)) is not None
+    assert not leftover.exists()
+    assert cache.load(path.parent, path.name.removesuffix(ending)) is not None
 
 
 def test_a_read_only_folder_sends_it_to_the_cache(toy, original, tmp_path):
@@ -93,7 +96,7 @@ def test_what_the_cache_keeps_is_on_hand_without_its_files(
     unknown = dataclasses.replace(toy, layouts=(Layout("npz", ("other.npz",)),))
     assert find(unknown) is None, "a file without a checksum"
     with monkeypatch.context() as patch:
-        patch.setitem(checksums.CHECKSUMS, "toy", {"toy.npz": "0" * 64})
+        patch.setitem(registry.CHECKSUMS, "toy", {"toy.npz": "0" * 64})
         assert find(toy) is None, "the compact form of another version"
     (path,) = (tmp_path / "cache" / "toy" / ".compact").glob("*.npz")
     path.unlink()
@@ -109,13 +112,13 @@ def test_no_place_to_write_is_no_reason_to_fail(toy, tmp_path, monkeypatch, reas
 
     monkeypatch.setattr(os, "fsync", fail)
     assert len(load_contents(toy, tmp_path / "originals").labels) == 4
-    assert not list(tmp_path.rglob("*.part"))
+    assert not list(tmp_path.rglob(".toy*")), "no temporary file"
 
 
 def test_files_without_checksums_are_told_by_size_and_age(toy, original):
     unknown = dataclasses.replace(toy, name="unknown")
     layout = toy.layouts[0]
-    before = compact.stem(unknown, layout, original.parent)
-    assert before == compact.stem(unknown, layout, original.parent)
+    before = cache.cached_name(unknown, layout, original.parent)
+    assert before == cache.cached_name(unknown, layout, original.parent)
     os.utime(original, ns=(0, 0))
-    assert before != compact.stem(unknown, layout, original.parent)
+    assert before != cache.cached_name(unknown, layout, original.parent)

