@@ -34,8 +34,9 @@ def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     if multilabel:
         return expit(logits)
     out = np.empty_like(logits)
-    for rows in _pieces(len(logits)):
-        out[rows] = softmax(logits[rows], axis=1)
+    with np.errstate(over="ignore"):  # Differences of huge logits are infinite.
+        for rows in _pieces(len(logits)):
+            out[rows] = softmax(logits[rows], axis=1)
     return out
 
 

@@ -125,5 +125,5 @@ def test_rows_for_inference_have_no_gradient():
     rows, *case = problem()
     rows = rows._replace(transpose=None)
     assert packed_values(rows, *case).shape == (len(DEGREES), HIDDEN)
-    with pytest.raises(ValueError, match="for inference only"):
+    with pytest.raises(ValueError, match="without a transpose"):
         packed_slopes(rows, *case)
