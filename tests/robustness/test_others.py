@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from hopf_jax import HOPFClassifier, compare, comparing, sklearn_api
+from hopf_jax import HOPFClassifier, compare, comparison, sklearn_api
 from tests.fuzzing import Refused, anything, attempt, fuzz, scalars
 from tests.robustness.test_results import TINY, fitted
 
@@ -36,7 +36,7 @@ def test_anything_as_an_argument_of_compare(name, value):
     if name == "folds" and isinstance(value, int) and value > 1000:
         return  # As many as were asked for.
     found = attempt_to_fit(
-        comparing,
+        comparison,
         compare,
         **arguments | {"config": TINY, "progress": False, name: value},
     )

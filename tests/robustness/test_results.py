@@ -219,7 +219,7 @@ def saved():
         memory.write(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hopf_jax.results.result.write_atomically", write)
+        patch.setattr("hopf_jax.results.serialization.write_atomically", write)
         result.save("unused")
     return memory.getvalue()
 
@@ -298,5 +298,5 @@ def test_anything_in_the_description(data, value):
         loaded = read(memory.getvalue(), pathlib.Path(tmp))
     if not isinstance(loaded, Refused):
         check_loaded(loaded)
-        assert repr(loaded) and hash((loaded.row, loaded.config, loaded.sizes))
+        assert repr(loaded) and hash((loaded.kernel, loaded.config, loaded.sizes))
         assert 1 <= loaded.iteration <= len(loaded.weights)
