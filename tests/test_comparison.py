@@ -28,36 +28,33 @@ def any_result():
     return fit(split_graph(PLANTED, percent=40), "bl-node", SHORT, progress=False)
 
 
+def pretended_result(graph, share):
+    """A result that is right on this share of the test nodes."""
+    said = graph.labels.astype(np.float32)
+    test = np.flatnonzero(graph.test)
+    wrong = test[round(share * len(test)) :]
+    said[wrong] = 1 - said[wrong]
+    scores = score(graph, said)
+    return dataclasses.replace(any_result(), probabilities=said, scores=scores)
+
+
 @pytest.fixture
 def perfect_fit(monkeypatch):
     """Replace training by a result whose predictions are the labels."""
-
-    def fake(graph, *_, **__):
-        said = graph.labels.astype(np.float32)
-        scores = score(graph, said)
-        return dataclasses.replace(any_result(), probabilities=said, scores=scores)
-
+    fake = lambda graph, *_, **__: pretended_result(graph, 1)  # noqa: E731
     monkeypatch.setattr("hopf_jax.comparison.fit", fake)
 
 
 def pretended(right, *, folds=1, graphs=None):
     """A comparison of models that are right on these shares of the test nodes."""
-    graph = make_planted(2000, 4000, 4, 2, seed=1)
-    graphs = graphs or (graph,) * folds
-    labels = graphs[0].labels.astype(np.float32)
-    test = np.flatnonzero(graphs[0].test)
-    like = any_result()
-    results = {}
-    for name, shares in right.items():
-        made = []
-        for fold, share in zip(graphs, shares, strict=True):
-            said = labels.copy()
-            wrong = test[round(share * len(test)) :]
-            said[wrong] = 1 - said[wrong]
-            made.append(
-                dataclasses.replace(like, probabilities=said, scores=score(fold, said))
-            )
-        results[name] = tuple(made)
+    graphs = graphs or (make_planted(2000, 4000, 4, 2, seed=1),) * folds
+    results = {
+        name: tuple(
+            pretended_result(graph, share)
+            for graph, share in zip(graphs, shares, strict=True)
+        )
+        for name, shares in right.items()
+    }
     return Comparison(results, tuple(graphs))
 
 
@@ -176,10 +173,9 @@ def test_significant_differences_of_ranks():
 def test_bounds_of_one_fold_are_those_of_its_nodes():
     # The accuracy on n nodes is normal with variance p (1 - p) / n.
     (line,) = pretended({"a": (0.7,)}).lines
-    error = 100 * np.sqrt(0.7 * 0.3 / 400)
-    assert line.score == pytest.approx(70)
-    assert line.low == pytest.approx(70 - 1.96 * error, abs=0.5)
-    assert line.high == pytest.approx(70 + 1.96 * error, abs=0.5)
+    margin = 196 * np.sqrt(0.7 * 0.3 / 400)
+    bounds = line.low, line.score, line.high
+    assert bounds == pytest.approx((70 - margin, 70, 70 + margin), abs=0.5)
 
 
 def test_bounds_widen_with_the_folds():
@@ -193,32 +189,22 @@ def test_gaps_are_of_the_same_resamples():
     found = pretended({"a": (0.7, 0.7), "b": (0.7, 0.7), "c": (0.65, 0.65)}, folds=2)
     alike = found.lines[1]
     assert (alike.gap, alike.gap_low, alike.gap_high) == (0, 0, 0)
-    # b and c differ on 5% of the nodes: sqrt(0.05 * 0.95 / 400), less than half of
-    # what unpaired models would show.
+    # They differ on 5% of the nodes: less than half of the error of unpaired models.
     worse = found.lines[2]
-    error = 100 * np.sqrt(0.05 * 0.95 / 400)
-    assert worse.gap == pytest.approx(5)
-    assert worse.gap_low == pytest.approx(5 - 1.96 * error, abs=0.5)
-    assert worse.gap_high == pytest.approx(5 + 1.96 * error, abs=0.5)
+    margin = 196 * np.sqrt(0.05 * 0.95 / 400)
+    bounds = worse.gap_low, worse.gap, worse.gap_high
+    assert bounds == pytest.approx((5 - margin, 5, 5 + margin), abs=0.5)
 
 
 def test_folds_with_other_test_nodes_are_resampled_apart():
-    """Two sets of nodes average out: half the variance of one set twice."""
     graph = make_planted(2000, 4000, 4, 2, seed=1)
     rest = np.flatnonzero(~graph.test & ~graph.train & ~graph.validation)[:400]
     other = graph.with_split(graph.train, graph.validation, rest)
-    right = {"a": (0.7, 0.7)}
-    (same,) = pretended(right, graphs=(graph, graph)).lines
-    both = pretended(right, graphs=(graph, other))
-    labels = other.labels.astype(np.float32)
-    labels[rest[280:]] = 1 - labels[rest[280:]]
-    second = dataclasses.replace(
-        both.results["a"][1], probabilities=labels, scores=score(other, labels)
-    )
-    results = {"a": (both.results["a"][0], second)}
-    (apart,) = dataclasses.replace(both, results=results).lines
+    (same,) = pretended({"a": (0.7, 0.7)}, graphs=(graph, graph)).lines
+    (apart,) = pretended({"a": (0.7, 0.7)}, graphs=(graph, other)).lines
     ratio = (apart.high - apart.low) / (same.high - same.low)
-    # Folds drawn twice count as one: (1/2 + 1) / 2 of the variance on average.
+    # Different sets of nodes halve the variance, except where a fold is drawn twice:
+    # (1/2 + 1) / 2 of the variance on average.
     assert ratio == pytest.approx(np.sqrt(0.75), abs=0.08)
 
 

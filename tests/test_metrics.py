@@ -1,3 +1,5 @@
+"""Scores of predictions against scikit-learn, and tests against their definitions."""
+
 import math
 import subprocess
 import sys
@@ -23,8 +25,8 @@ def sklearn_f1(true, predicted, num_labels):
     return {"micro_f1": f1("micro"), "macro_f1": f1("macro")}
 
 
-def random_table(seed, num_models=5, num_datasets=8):
-    scores = np.random.default_rng(seed).uniform(0.3, 0.9, (num_models, num_datasets))
+def random_table(seed):
+    scores = np.random.default_rng(seed).uniform(0.3, 0.9, (5, 8))
     return as_table(scores), scores
 
 
@@ -79,10 +81,8 @@ def test_f1_from_counts_of_a_device():
     )
     # Three labels of 2^30 overflow an int32 when added up.
     large = jnp.full(3, 2**30, jnp.int32)
-    assert metrics.f1_from_counts(large, large, large) == {
-        "micro_f1": 0.5,
-        "macro_f1": 0.5,
-    }
+    half = {"micro_f1": 0.5, "macro_f1": 0.5}
+    assert metrics.f1_from_counts(large, large, large) == half
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,6 @@ def test_bad_predictions_are_refused(call, message):
         call()
 
 
-def test_shortfall_by_hand():
-    table = {"a": {"x": 50.0, "y": 80.0}, "b": {"x": 40.0, "y": 100.0}}
-    assert metrics.shortfall(table) == pytest.approx({"a": 10.0, "b": 10.0})
-    assert metrics.shortfall({"a": table["a"]}) == {"a": 0.0}
-
-
 @given(st.floats(0.01, 100), st.integers(0, 100))
 def test_comparisons_do_not_depend_on_the_scale(scale, seed):
     table, scores = random_table(seed)
@@ -125,22 +119,11 @@ def test_ranks_and_ties():
         "b": {"x": 0.9, "y": 0.6, "z": 0.2},
         "c": {"x": 0.1, "y": 0.7, "z": 0.3},
     }
-    assert metrics.average_ranks(table) == pytest.approx(
-        {"a": 7.5 / 3, "b": 5.5 / 3, "c": 5 / 3}
-    )
-    assert metrics.average_ranks(table, ties="ordinal") == pytest.approx(
-        {"a": 7 / 3, "b": 6 / 3, "c": 5 / 3}
-    )
+    averaged = {"a": 7.5 / 3, "b": 5.5 / 3, "c": 5 / 3}
+    assert metrics.average_ranks(table) == pytest.approx(averaged)
+    in_order = {"a": 7 / 3, "b": 6 / 3, "c": 5 / 3}
+    assert metrics.average_ranks(table, ties="ordinal") == pytest.approx(in_order)
     assert metrics.wins(table) == {"a": 1, "b": 1, "c": 2}
-
-
-@given(st.integers(0, 1000))
-def test_ranks_add_up_and_wins_count_datasets(seed):
-    table, scores = random_table(seed)
-    num_models, num_datasets = scores.shape
-    ranks = metrics.average_ranks(table)
-    assert sum(ranks.values()) == pytest.approx(num_models * (num_models + 1) / 2)
-    assert sum(metrics.wins(table).values()) == num_datasets  # no ties among these
 
 
 def test_the_order_of_datasets_does_not_matter():
