@@ -45,33 +45,25 @@ NOT_APPLICABLE = {  # And why.
 }
 
 
+ESTIMATORS = {"features": PLAIN, "graph": HOPFClassifier(GRAPH, config=CONFIG)}
+
+
 def named(check):
     return getattr(check, "func", check).__name__
 
 
-def every_check():
-    found = [(PLAIN, check) for _, check in estimator_checks_generator(PLAIN)]
-    with_graph = HOPFClassifier(GRAPH, config=CONFIG)
-    found += [
-        (with_graph, check)
-        for _, check in estimator_checks_generator(with_graph)
-        if named(check) in QUICK
-    ]
-    return [
-        pytest.param(
-            estimator,
-            check,
-            id=f"{named(check)}-{'graph' if estimator is with_graph else 'features'}",
-            marks=[pytest.mark.slow] if named(check) not in QUICK else [],
-        )
-        for estimator, check in found
-        if named(check) not in NOT_APPLICABLE
-    ]
+def checks():
+    for kind, estimator in ESTIMATORS.items():
+        for _, check in estimator_checks_generator(estimator):
+            name = named(check)
+            marks = [] if name in QUICK else [pytest.mark.slow]
+            if name in QUICK or (kind == "features" and name not in NOT_APPLICABLE):
+                yield pytest.param(kind, check, id=f"{name}-{kind}", marks=marks)
 
 
-@pytest.mark.parametrize(("estimator", "check"), every_check())
-def test_the_checks_of_scikit_learn(estimator, check):
-    check(clone(estimator))
+@pytest.mark.parametrize(("kind", "check"), list(checks()))
+def test_the_checks_of_scikit_learn(kind, check):
+    check(clone(ESTIMATORS[kind]))
 
 
 def test_the_names_of_checks_exist():

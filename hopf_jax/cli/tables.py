@@ -28,7 +28,7 @@ from hopf_jax.runtime import write_atomically
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
 _CSR = ("data", "indices", "indptr", "shape")
-_SETS = {"": None, "val": "validation", "valid": "validation"} | {s: s for s in SPLITS}
+_SETS = {"val": "validation", "valid": "validation"} | {s: s for s in SPLITS}
 Path = str | os.PathLike
 
 
@@ -65,9 +65,9 @@ def read_features(path: Path, *, header: bool = True) -> Features:
         frame = _read_parquet(path)
         nodes, columns = _texts(frame.iloc[:, 0]), list(map(str, frame.columns[1:]))
         matrix = frame.iloc[:, 1:].to_numpy()
-        if matrix.dtype.kind not in "fiub":
-            odd = next(c for c in columns if frame[c].dtype.kind not in "fiub")
-            raise ValueError(f"{path}: column {odd!r} does not hold numbers.")
+        for name, dtype in list(frame.dtypes.items())[1:]:
+            if dtype.kind not in "fiub":
+                raise ValueError(f"{path}: column {name!r} does not hold numbers.")
     else:
         nodes, columns, matrix = _features_from_text(path, header)
     _check_unique(nodes, path)
@@ -93,7 +93,7 @@ def read_edges(path: Path, nodes: Sequence[str], *, header: bool = True) -> Edge
     lowered = [name.lower() for name in names]
     if "weight" in lowered[2:] or (len(names) == 3 and not header):
         at = lowered.index("weight", 2) if "weight" in lowered[2:] else 2
-        weights = _numbers(columns[at], path, names[at])
+        weights = _numbers(columns[at], lambda i: (f"row {i + 1}", names[at]), path)
     elif len(names) > 2:
         raise ValueError(
             f"{path} has columns {', '.join(names)}. An edge list has two, from and "
@@ -123,8 +123,11 @@ def read_labels(path: Path, nodes: Sequence[str], *, header: bool = True) -> Lab
         values[at] = np.array([v or None for v in columns[1]], object)
         return Labels(values, None, sets)
     matrix = np.full((len(nodes), len(columns) - 1), np.nan)
-    for j, (name, column) in enumerate(zip(names[1:], columns[1:], strict=True)):
-        matrix[at, j] = _numbers([cell or "nan" for cell in column], path, name)
+    for j, column in enumerate(columns[1:]):
+        cells = [cell or "nan" for cell in column]
+        matrix[at, j] = _numbers(
+            cells, lambda i, j=j: (f"row {i + 1}", names[j + 1]), path
+        )
     return Labels(matrix, tuple(names[1:]), sets)
 
 
@@ -268,8 +271,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
 
 def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str], Any]:
     nodes: list[str] = []
-    parts: list[Any] = []
-    block: list[Any] = []
+    parts = []
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
         if header and len(names) > 1 and all(map(_is_number, names[1:])):
@@ -277,30 +279,21 @@ def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str],
                 f"{path}: the first line holds numbers, not names of columns. Say "
                 "--no-header."
             )
-        for row in rows:
+
+        def parse(row: list[str]) -> np.ndarray:
             nodes.append(row[0].strip())
-            try:
-                block.append(np.array(row[1:], np.float64))
-            except ValueError:
-                at = next(i for i, v in enumerate(row) if i and not _is_number(v))
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: {row[at]!r} in column "
-                    f"{names[at]!r} is not a number."
-                ) from None
-            if len(block) == _ROWS_AT_ONCE:
-                parts.append(_pack(block))
-                block = []
-    if block or not parts:
-        parts.append(_pack(block) if block else sp.csr_array((0, len(names) - 1)))
-    matrix = sp.vstack(parts, format="csr")
+            return _numbers(
+                row[1:], lambda i: (f"line {reader.line_num}", names[i + 1]), path
+            )
+
+        values = map(parse, rows)
+        while block := list(itertools.islice(values, _ROWS_AT_ONCE)):
+            with np.errstate(over="ignore"):  # `Graph` refuses infinities.
+                parts.append(sp.csr_array(np.stack(block).astype(np.float32)))
+    matrix = sp.vstack(parts or [sp.csr_array((0, len(names) - 1))], format="csr")
     if not prefers_sparse(matrix):
         matrix = matrix.toarray()
     return nodes, names[1:], matrix
-
-
-def _pack(block: list[np.ndarray]) -> sp.csr_array:
-    with np.errstate(over="ignore"):  # `Graph` refuses infinities, and says where.
-        return sp.csr_array(np.stack(block).astype(np.float32))
 
 
 def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
@@ -387,13 +380,15 @@ def _find(
         ) from None
 
 
-def _numbers(column: list[str], path: Path, name: str) -> np.ndarray:
+def _numbers(cells: list[str], place: Any, path: Path) -> np.ndarray:
+    """Return cells as numbers; `place(i)` is the line or row and the column of one."""
     try:
-        return np.array(column, np.float64)
+        return np.array(cells, np.float64)
     except ValueError:
-        row = next(i for i, cell in enumerate(column) if not _is_number(cell))
+        at = next(i for i, cell in enumerate(cells) if not _is_number(cell))
+        where, column = place(at)
         raise ValueError(
-            f"{path}, row {row + 1}: {column[row]!r} in {name!r} is not a number."
+            f"{path}, {where}: {cells[at]!r} in column {column!r} is not a number."
         ) from None
 
 
@@ -409,12 +404,12 @@ def _masks(
     """Return the masks [N] of the sets that a column names."""
     masks = {name: np.zeros(count, bool) for name in SPLITS}
     for row, (cell, node) in enumerate(zip(column, at.tolist(), strict=True)):
-        if cell.lower() not in _SETS:
+        name = _SETS.get(cell.lower(), cell)
+        if name in masks:
+            masks[name][node] = True
+        elif name:
             raise ValueError(
                 f"{path}, row {row + 1}: {cell!r} is not a set; use "
                 f"{', '.join(SPLITS)} or nothing."
             )
-        name = _SETS[cell.lower()]
-        if name is not None:
-            masks[name][node] = True
     return masks

@@ -95,15 +95,9 @@ class Explanation(Tabular):
         """Return the nodes of the largest share, except the node itself."""
         share = self.attributes + self.labels
         order = np.argsort(-share[1:], kind="stable")[:most] + 1
+        columns = self.nodes, self.hops, share, self.attributes, self.labels
         return [
-            Neighbor(
-                int(self.nodes[i]),
-                int(self.hops[i]),
-                float(share[i]),
-                float(self.attributes[i]),
-                float(self.labels[i]),
-                self.predictions[i],
-            )
+            Neighbor._make([*(c[i].item() for c in columns), self.predictions[i]])
             for i in order
             if share[i] > 0
         ]

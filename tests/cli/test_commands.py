@@ -81,19 +81,15 @@ def named(result, classes):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("tables")
+def tables_of_planted(tmp_path_factory):
+    return write_tables(planted(), tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")
-def tables_of_planted(folder):
-    return write_tables(planted(), folder)
-
-
-@pytest.fixture(scope="module")
-def model(folder, tables_of_planted):
-    run("fit", *tables_of_planted, "--out", folder / "model", *SETTINGS)
-    return folder / "model"
+def model(tables_of_planted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    run("fit", *tables_of_planted, "--out", folder, *SETTINGS)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +110,11 @@ def fitted_graphs(monkeypatch, result):
 # The same as the Python calls
 
 
-def test_predictions_are_those_of_the_python_call(model, result, capsys):
+def test_a_model_is_that_of_the_python_call(model, result, capsys, tmp_path):
+    result.save(tmp_path / "r.npz")
+    assert (model / "result.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
+    assert sorted(p.name for p in model.iterdir()) == ["model.json", "result.npz"]
+    capsys.readouterr()
     run("predict", model, "--probabilities")
     rows = read(capsys.readouterr().out)
     assert [row["node"] for row in rows] == [name(i) for i in range(40)]
@@ -123,12 +123,6 @@ def test_predictions_are_those_of_the_python_call(model, result, capsys):
     np.testing.assert_array_equal(np.array(said, np.float32), result.probabilities)
     highest = [float(row["probability"]) for row in rows]
     np.testing.assert_array_equal(highest, result.probabilities.max(axis=1))
-
-
-def test_the_saved_result_has_the_same_bytes(model, result, tmp_path):
-    result.save(tmp_path / "r.npz")
-    assert (model / "result.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
-    assert sorted(p.name for p in model.iterdir()) == ["model.json", "result.npz"]
 
 
 def test_fit_prints_scores(tables_of_planted, tmp_path, result, capsys, fitted_graphs):

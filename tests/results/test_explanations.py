@@ -87,7 +87,7 @@ def test_it_explains_the_prediction(result, explained):
     assert list(explained.predictions) == names
 
 
-def test_another_label_may_be_asked_for(result, explained):
+def test_nodes_and_labels_to_explain(result, explained):
     other = result.explain(explained.node, label="2")
     assert other.label == "2"
     assert other.probability == pytest.approx(result.probabilities[explained.node, 2])
@@ -96,6 +96,9 @@ def test_another_label_may_be_asked_for(result, explained):
     for bad in ("a", 3, -1, 1.0):
         with pytest.raises(ValueError, match=r"label is .*names: 0, 1, 2\."):
             result.explain(0, label=bad)
+    for bad in (18, -1, 1.5, True, [1], None):
+        with pytest.raises(ValueError, match="node"):
+            result.explain(bad)
 
 
 def test_the_most_influential_nodes_come_first(result, explained):
@@ -128,12 +131,6 @@ def test_a_new_graph_may_be_explained(result):
     )
     with pytest.raises(ValueError, match="2 features, but the model learned from 7"):
         result.explain(3, Graph.from_scipy(graph.adjacency, graph.features[:, :2]))
-
-
-@pytest.mark.parametrize("node", [18, -1, 1.5, True, [1], None])
-def test_a_node_must_be_an_id(result, node):
-    with pytest.raises(ValueError, match="node"):
-        result.explain(node)
 
 
 def test_a_prediction_may_depend_on_nothing():

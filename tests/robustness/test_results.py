@@ -32,10 +32,13 @@ def edges_of(shape, n, rng):
     return rng.integers(0, n, (2, 2 * n if shape == "random" else 0))
 
 
-def labels_of(kind, n, rng):
+def labels_of(kind, train, rng):
+    n = len(train)
     ids = rng.integers(0, 3, n)
     if kind == "one class":
         return np.zeros(n, int)
+    if kind == "absent":  # From the training nodes: class 2.
+        return np.where(train, 0, 2)
     if kind == "strings":
         return np.array(["ape", "bee", "cat"])[ids]
     if kind == "multi-label":
@@ -53,27 +56,17 @@ def fits(draw):
     features = np.clip(features, -3e38, 3e38)
     if draw(st.booleans()):
         features = sp.csr_array(features)
-    kind = draw(
-        st.sampled_from(["ids", "one class", "strings", "multi-label", "absent"])
-    )
-    labels = labels_of(kind, n, rng)
     train = np.arange(n) < max(1, n // 2)
-    if kind == "absent":  # From the training nodes: class 2.
-        labels[train] = 0
-        labels[~train] = 2
+    kinds = ["ids", "one class", "strings", "multi-label", "absent"]
+    labels = labels_of(draw(st.sampled_from(kinds)), train, rng)
     senders, receivers = edges_of(draw(st.sampled_from(SHAPES)), n, rng)
     weights = None
     if draw(st.booleans()):
         scale = draw(st.sampled_from([1, 1e-30, 1e30]))
         weights = scale * (rng.random(len(senders)) + 0.1)
+    sets = {"train": train, "validation": ~train}
     graph = Graph.from_edges(
-        senders,
-        receivers,
-        features,
-        labels,
-        weights=weights,
-        train=train,
-        validation=~train,
+        senders, receivers, features, labels, weights=weights, **sets
     )
     model = draw(st.sampled_from(["i-nip-mean", "gcn", "wl", "gs-max", "gs-lstm"]))
     rate = draw(st.sampled_from([0.01, 0.01, 1e30]))
@@ -111,16 +104,10 @@ def test_a_fit_is_finite_or_refused(example):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["i-nip-mean", "gcn", "gs-max", "gs-lstm"])
 def test_a_hub_of_fifty_thousand_is_learned_from(model):
-    n = 50_001
-    rng = np.random.default_rng(0)
-    graph = Graph.from_edges(
-        np.arange(1, n),
-        np.zeros(n - 1, int),
-        rng.normal(size=(n, 4)),
-        rng.integers(0, 3, n),
-        train=np.arange(40),
-        validation=np.arange(40, 60),
-    )
+    n, rng = 50_001, np.random.default_rng(0)
+    sets = {"train": np.arange(40), "validation": np.arange(40, 60)}
+    contents = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
+    graph = Graph.from_edges(*edges_of("star", n, rng), *contents, **sets)
     assert graph.degree[0] == 50_000
     result = fit(graph, model, TINY)
     check_predictions(result.predict_proba(), False, (n, 3))
@@ -139,10 +126,9 @@ def fitted():
     return fit(graph, "i-nip-mean", TINY)
 
 
-FIT_ARGUMENTS = ("graph", "model", "config", "seed")
-
-
-@fuzz(20, 200, name=st.sampled_from(FIT_ARGUMENTS), value=anything)
+@fuzz(
+    20, 200, name=st.sampled_from(["graph", "model", "config", "seed"]), value=anything
+)
 def test_anything_as_an_argument_of_fit(name, value):
     if name == "seed" and isinstance(value, int) and not isinstance(value, bool):
         return  # A valid seed, or one that test_fitting tries.
