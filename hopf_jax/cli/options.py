@@ -198,18 +198,20 @@ def _add_settings(parser: Any) -> None:
         help_texts, hints = _attributes(kind.__doc__ or ""), typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
             text = f"{help_texts[field.name]} (default: {field.default})"
-            keywords = _SPECIAL.get(field.name) or _keywords(hints[field.name])
+            keywords = _keywords(field.name, hints[field.name])
             option = "--" + field.name.replace("_", "-")
             add(option, help=text.replace("%", "%%"), **keywords)
 
 
-def _keywords(hint: Any) -> dict[str, Any]:
-    """Return what argparse needs for a field of this type."""
+def _keywords(name: str, hint: Any) -> dict[str, Any]:
+    """Return what argparse needs for a field of this name and type."""
+    if name == "fanouts":
+        return {"type": _whole_numbers, "metavar": "A,B"}
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction, "default": None}
     if typing.get_origin(hint) is typing.Literal:
         return {"choices": typing.get_args(hint)}
-    return {"type": hint, "metavar": "N"}
+    return {"type": float if hint is float else int, "metavar": "N"}
 
 
 def _attributes(doc: str) -> dict[str, str]:
@@ -224,9 +226,3 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like 10,5") from None
-
-
-_SPECIAL: dict[str, dict[str, Any]] = {
-    "devices": {"type": int, "metavar": "N"},
-    "fanouts": {"type": _whole_numbers, "metavar": "A,B"},
-}

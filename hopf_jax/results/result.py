@@ -36,8 +36,8 @@ class Result:
       history: One record per epoch: iteration, epoch, train_ and validation_ loss,
         micro_f1 and macro_f1, learning_rate, seconds.
       iterations: One record per iteration: its scores, epochs and seconds.
-      calibration: The temperature that `confidence` applies; None in a file saved
-        before version 0.1.
+      calibration: The temperature that `confidence` applies; None in a file of the
+        first format.
       graph: The graph that was fitted; not saved, so None after `load`.
       execution: How it was executed, and how other graphs are predicted; not saved.
     """

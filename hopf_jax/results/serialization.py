@@ -16,7 +16,6 @@ import numpy as np
 from hopf_jax.config import Whole, config_from_json
 from hopf_jax.kernels import (
     Kernel,
-    Net,
     Sizes,
     find_kernel,
     kernel_from_json,
@@ -93,7 +92,10 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
-    wanted = _weight_shapes(make_net(saved, fields["config"], fields["sizes"]))
+    net = make_net(saved, fields["config"], fields["sizes"])
+    declare = functools.partial(net.init, method="declare")
+    params = jax.eval_shape(declare, jax.random.key(0))["params"]
+    wanted = {name: leaf.shape for name, leaf in params.items()}
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
         if found != wanted or not all(map(_is_float32, params.values())):
@@ -164,9 +166,3 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
 
 def _is_float32(array: np.ndarray) -> bool:
     return array.dtype == np.float32 and bool(np.isfinite(array).all())
-
-
-def _weight_shapes(net: Net) -> dict[str, tuple[int, ...]]:
-    declare = functools.partial(net.init, method="declare")
-    params = jax.eval_shape(declare, jax.random.key(0))["params"]
-    return {name: leaf.shape for name, leaf in params.items()}
