@@ -59,13 +59,10 @@ def test_f1_equals_sklearn_multi_label(pair):
     assert metrics.f1_scores(*pair[::-1]) == pytest.approx(ours)
 
 
-def test_f1_of_one_label():
-    # scikit-learn reads a single column as two classes, hence a case by hand.
+def test_f1_of_one_label_and_of_none():
+    # scikit-learn reads a single column as two classes.
     true, predicted = [[1], [1], [0], [0]], [[1], [0], [1], [0]]
     assert metrics.f1_scores(true, predicted) == {"micro_f1": 0.5, "macro_f1": 0.5}
-
-
-def test_f1_is_zero_where_undefined():
     nothing = {"micro_f1": 0.0, "macro_f1": 0.0}
     assert metrics.f1_scores(np.zeros((4, 3)), np.zeros((4, 3))) == nothing
     assert metrics.f1_scores(np.zeros((0, 3)), np.zeros((0, 3))) == nothing

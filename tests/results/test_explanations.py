@@ -67,7 +67,7 @@ def explained(result):
     return result.explain(5)  # The hub.
 
 
-def test_shares_sum_to_one(explained):
+def test_shares_and_predictions(result, explained):
     assert list(explained.shares) == ["own", "hop 1", "hop 2", "labels"]
     assert sum(explained.shares.values()) == pytest.approx(1, abs=1e-9)
     assert all(share > 0 for share in explained.shares.values())
@@ -76,11 +76,7 @@ def test_shares_sum_to_one(explained):
         part = explained.attributes[explained.hops == hop].sum()
         assert explained.shares[name] == pytest.approx(part)
     assert explained.shares["labels"] == pytest.approx(explained.labels.sum())
-
-
-def test_it_explains_the_prediction(result, explained):
-    node = explained.node
-    said = result.probabilities[node]
+    said = result.probabilities[explained.node]
     assert explained.label == result.label_names[said.argmax()]
     assert explained.probability == pytest.approx(said.max(), rel=1e-5)
     names = [result.label_names[c] for c in result.predict(explained.nodes)]
@@ -102,11 +98,11 @@ def test_nodes_and_labels_to_explain(result, explained):
 
 
 def test_the_most_influential_nodes_come_first(result, explained):
-    near, graph = explained.neighbors(), result.graph
+    near, graph, node = explained.neighbors(), result.graph, explained.node
     shares = [each.share for each in near]
     assert len(near) == 10 and shares == sorted(shares, reverse=True)
-    assert explained.node not in [each.node for each in near]
-    linked = graph.indices[slice(*graph.indptr[explained.node :][:2])]
+    assert node not in [each.node for each in near]
+    linked = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
     assert {each.node for each in near if each.hop == 1} <= set(linked.tolist())
     for each in near:
         assert each.share == pytest.approx(each.attributes + each.labels)

@@ -34,21 +34,15 @@ def test_one_line_per_epoch_and_lines_of_the_result(tmp_path):
     assert read[-2]["scores"] == result.iterations[-1]["scores"]
 
 
-def test_lines_are_appended_at_once(tmp_path):
+def test_lines_are_appended_to_a_file_or_stdout(tmp_path, capsys):
     path = tmp_path / "log"
     path.write_text("{}\n")
     with JsonLines(path) as lines:
         lines(RECORD)
         assert len(path.read_text().splitlines()) == 2
-
-
-def test_a_dash_is_stdout(capsys):
     with JsonLines("-", "r") as lines:
         lines(RECORD)
     assert json.loads(capsys.readouterr().out)["validation_micro_f1"] == 0.5
-
-
-def test_lines_cannot_be_appended_to_object_storage():
     with pytest.raises(ValueError, match="Give a local file, or - for stdout"):
         JsonLines("gs://bucket/log")
 
