@@ -8,16 +8,21 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
-from hopf_jax.config import Choice, Config, Execution, Number, refuse
+from hopf_jax.config import Choice, Config, Execution, Number, Whole
 from hopf_jax.fitting import Show, fit, progress_bar
-from hopf_jax.graph import Graph, check_value, check_whole, draw_split
+from hopf_jax.graph import Graph, check_value, draw_split
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, Tabular, decide_as_scored
 
 Metric = Literal["micro_f1", "macro_f1"]
 Set = Literal["validation", "test"]
 _METRICS = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
-_CHOICES = {"metric": Choice(tuple(_METRICS)), "on": Choice(("validation", "test"))}
+_CONSTRAINTS: dict[str, Any] = {
+    "metric": Choice(tuple(_METRICS)),
+    "on": Choice(("validation", "test")),
+    "level": Number(0, 1, open_below=True, open_above=True),
+    "resamples": Whole(1),
+}
 _MOST_DRAWS = 20_000_000  # Largest number of entries in a block of resamples.
 
 
@@ -71,11 +76,8 @@ class Comparison(Tabular):
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for settings out of range, or folds without nodes."""
-        for name, choices in _CHOICES.items():
-            if not choices.accepts(getattr(self, name)):
-                refuse(name, getattr(self, name), choices)
-        check_value(self.level, "level", Number(0, 1, open_below=True, open_above=True))
-        check_whole(self.resamples, "resamples", 1)
+        for name, constraint in _CONSTRAINTS.items():
+            check_value(getattr(self, name), name, constraint)
         _check_sets(self.graphs, self.on)
 
     def scored(self, *, on: Set | None = None, metric: Metric | None = None) -> Self:
@@ -329,9 +331,7 @@ def _name_kernels(models: Any) -> dict[str, Kernel]:
         if len(models) < len(named):
             raise ValueError(f"models lists one twice: {[name for name, _ in named]}.")
     if not models:
-        raise ValueError(
-            "models is empty; give a name from hopf_jax.MODELS or a Kernel."
-        )
+        raise ValueError("models is empty; give names from hopf_jax.MODELS or kernels.")
     return {str(name): find_kernel(model) for name, model in models.items()}
 
 

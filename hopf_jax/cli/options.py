@@ -35,6 +35,10 @@ example:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **keywords: Any) -> None:
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=raw, allow_abbrev=False, **keywords)
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
@@ -46,8 +50,6 @@ def make_parser(version: str) -> argparse.ArgumentParser:
         description="Classify the nodes of a graph by their attributes, their "
         "neighbours and their neighbours' labels.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"hopf {version}")
     commands = parser.add_subparsers(
@@ -85,13 +87,9 @@ def _given(options: argparse.Namespace, kind: type) -> dict[str, Any]:
 
 def _add_command(commands: Any, name: str, summary: str, epilog: str) -> Any:
     """Add a command and return its parser."""
+    description = summary[0].upper() + summary[1:] + "."
     return commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=epilog + _CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        name, help=summary, description=description, epilog=epilog + _CODES
     )
 
 

@@ -120,12 +120,10 @@ def plot_explanation(explanation: "Explanation", most: int) -> Picture:
     left.bar_label(drawn, [f"{share:.0%}" for share in shares], padding=3)
     left.set_yticks(range(len(names)), names)
     left.set_ylim(len(names) - 0.4, -0.6)
-    left.set(
-        xlim=(0, 115 * max(*shares, 0.01)),
-        xlabel="share of the prediction, %",
-        title=f"Node {explanation.node}: {explanation.label}, "
-        f"{explanation.probability:.0%}",
-    )
+    label, probability = explanation.label, explanation.probability
+    title = f"Node {explanation.node}: {label}, {probability:.0%}"
+    left.set(xlabel="share of the prediction, %", title=title)
+    left.set_xlim(0, 115 * max(*shares, 0.01))
     left.spines[["top", "right"]].set_visible(False)
     _draw_edges(right, explanation.edges, places, at, parents)
     _draw_nodes(right, explanation, places, at)
