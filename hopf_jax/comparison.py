@@ -8,57 +8,62 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
-from hopf_jax.config import Config, Execution, Number
-from hopf_jax.fitting import fit, progress_bar
-from hopf_jax.graph import Graph, check_value, check_whole, draw_split
+from hopf_jax.config import Choice, Config, Execution, Number, Whole
+from hopf_jax.fitting import Show, fit, progress_bar
+from hopf_jax.graph import Graph, check_value, draw_split
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
-from hopf_jax.results import Result, decide_as_scored, html_table, text_table
+from hopf_jax.results import Result, Tabular, decide_as_scored
 
 Metric = Literal["micro_f1", "macro_f1"]
 Set = Literal["validation", "test"]
 _METRICS = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
-_MOST_DRAWS = 20_000_000  # Entries of a block of resamples: 160 MB.
+_CONSTRAINTS: dict[str, Any] = {
+    "metric": Choice(tuple(_METRICS)),
+    "on": Choice(("validation", "test")),
+    "level": Number(0, 1, open_below=True, open_above=True),
+    "resamples": Whole(1),
+}
+_MOST_DRAWS = 20_000_000  # Largest number of entries in a block of resamples.
 
 
 class Line(NamedTuple):
-    """What a comparison says of one model; scores and shortfall in percent."""
+    """One model in a comparison; scores and shortfall are in percent."""
 
     model: str
-    score: float  # mean over folds
-    std: float  # of the folds
-    low: float  # bounds of the score
+    score: float  # Mean over folds.
+    std: float  # Over folds.
+    low: float  # Bounds of the score.
     high: float
-    gap: float  # the best model's score less this one's
-    gap_low: float  # its bounds, from the same resamples for both models
+    gap: float  # The best model's score minus this one's.
+    gap_low: float  # Its bounds, from the same resamples for both models.
     gap_high: float
-    rank: float  # mean over folds; 1 is the best
-    shortfall: float  # mean over folds of (best - score) / best; NaN if a best is 0
-    wins: int  # folds on which no model is better
-    p_value: float  # of Wilcoxon's test that the best model is better; NaN for itself
-    apart: bool  # its rank is told from the best rank (Nemenyi, level 0.05)
+    rank: float  # Mean over folds; 1 is the best.
+    shortfall: float  # Mean over folds of (best - score) / best; NaN if a best is 0.
+    wins: int  # Number of folds on which no model is better.
+    p_value: float  # Wilcoxon's test that the best model is better; NaN for itself.
+    apart: bool  # Its rank differs from the best (Nemenyi, level 0.05).
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
-    """What `compare` found; shows itself in a terminal and in a notebook.
+class Comparison(Tabular):
+    """Scores of several models on several folds; shown as a table.
 
-    The bounds are of a bootstrap: each resample draws folds, and nodes of the scored
-    set, with replacement, the same ones for every model. Folds that are scored on the
-    same nodes get the same nodes. So they cover both which nodes were trained on and
-    which were scored, as far as so few folds show it.
+    Bounds come from a bootstrap: each resample draws folds, and nodes of the scored
+    set, with replacement, the same for every model. Folds that are scored on the same
+    nodes get the same nodes. Bounds thus cover the choice of training nodes as well as
+    of scored nodes, as far as so few folds can show it.
 
-    The tests take folds for independent. Folds of one graph share its test nodes and
-    some training nodes, so their p-values are somewhat too small: believe a gap whose
-    bounds agree.
+    The tests treat folds as independent. Folds of one graph share test nodes and some
+    training nodes, so p-values are somewhat too small: rely on gaps whose bounds agree.
 
     Attributes:
-      results: of each model, by name, one a fold.
-      graphs: the folds, each with its split.
+      results: One result per fold, by model.
+      graphs: The folds, each with its split.
       metric: "micro_f1" or "macro_f1".
-      on: the nodes scored, "validation" or "test".
-      seed: of the resamples too.
-      level: of the bounds.
-      resamples: how many.
+      on: The scored nodes, "validation" or "test".
+      seed: Seed of the resamples.
+      level: Level of the bounds.
+      resamples: Number of resamples.
     """
 
     results: Mapping[str, tuple[Result, ...]]
@@ -70,14 +75,13 @@ class Comparison:
     resamples: int = 1000
 
     def __post_init__(self) -> None:
-        """Settings out of range fail here."""
-        _check_choice("metric", self.metric, tuple(_METRICS))
-        _check_choice("on", self.on, ("validation", "test"))
-        for place, graph in enumerate(self.graphs):
-            check_sets(graph, f"folds[{place}]", (self.on,))
+        """Raise `ValueError` for settings out of range, or folds without nodes."""
+        for name, constraint in _CONSTRAINTS.items():
+            check_value(getattr(self, name), name, constraint)
+        _check_sets(self.graphs, self.on)
 
     def scored(self, *, on: Set | None = None, metric: Metric | None = None) -> Self:
-        """The same fits, scored on other nodes or by another metric."""
+        """Return the same fits, scored on other nodes or by another metric."""
         return dataclasses.replace(self, on=on or self.on, metric=metric or self.metric)
 
     @functools.cached_property
@@ -93,58 +97,57 @@ class Comparison:
 
     @functools.cached_property
     def lines(self) -> tuple[Line, ...]:
-        """A line a model, the best mean score first."""
+        """One line per model, the best mean score first."""
         names, folds = list(self.results), len(self.graphs)
         scores = np.array([list(row.values()) for row in self.table.values()])
-        best = names[int(scores.mean(axis=1).argmax())]
+        best = int(scores.mean(axis=1).argmax())
         drawn = self._resampled()
         tail = 50 * (1 - self.level)
-        sides = (tail, 100 - tail)
-        ranks, won = metrics.average_ranks(self.table), metrics.wins(self.table)
-        short = dict.fromkeys(names, float("nan"))
+        bounds = functools.partial(np.percentile, q=(tail, 100 - tail))
+        ranks, wins = metrics.average_ranks(self.table), metrics.wins(self.table)
+        shortfalls = dict.fromkeys(names, float("nan"))
         if (scores.max(axis=0) > 0).all():
-            short = metrics.shortfall(self.table)
+            shortfalls = metrics.shortfall(self.table)
         difference = self.critical_difference if len(names) > 1 else float("inf")
         lines = []
-        for name, row in zip(names, scores, strict=True):
-            low, high = np.percentile(drawn[name], sides)
-            gap_low, gap_high = np.percentile(drawn[best] - drawn[name], sides)
+        for i, (name, row) in enumerate(zip(names, scores, strict=True)):
+            low, high = map(float, bounds(drawn[i]))
+            gap_low, gap_high = map(float, bounds(drawn[best] - drawn[i]))
             p_value = float("nan")
-            if name != best and folds > 1:
-                p_value = metrics.wilcoxon(self.table, best, name).p_value
-            lines.append(
-                Line(
-                    name,
-                    float(row.mean()),
-                    float(row.std()),
-                    float(low),
-                    float(high),
-                    float(np.mean(list(self.table[best].values())) - row.mean()),
-                    float(gap_low),
-                    float(gap_high),
-                    ranks[name],
-                    short[name],
-                    won[name],
-                    p_value,
-                    bool(ranks[name] - min(ranks.values()) >= difference),
-                )
+            if i != best and folds > 1:
+                p_value = metrics.wilcoxon(self.table, names[best], name).p_value
+            line = Line(
+                name,
+                score=float(row.mean()),
+                std=float(row.std()),
+                low=low,
+                high=high,
+                gap=float(scores[best].mean() - row.mean()),
+                gap_low=gap_low,
+                gap_high=gap_high,
+                rank=ranks[name],
+                shortfall=shortfalls[name],
+                wins=wins[name],
+                p_value=p_value,
+                apart=bool(ranks[name] - min(ranks.values()) >= difference),
             )
+            lines.append(line)
         return tuple(sorted(lines, key=lambda line: -line.score))
 
     @property
     def friedman(self) -> metrics.Outcome | None:
-        """Whether all models perform alike; None below three models or two folds."""
+        """Friedman's test; None with fewer than three models or two folds."""
         if len(self.results) < 3 or len(self.graphs) < 2:
             return None
         return metrics.friedman(self.table)
 
     @property
     def critical_difference(self) -> float:
-        """Mean ranks closer than this are not told apart (Nemenyi, level 0.05)."""
+        """Smallest significant difference of mean ranks (Nemenyi, level 0.05)."""
         return metrics.critical_difference(len(self.results), len(self.graphs))
 
-    def _resampled(self) -> dict[str, np.ndarray]:
-        """Each model's score in percent, [resamples]."""
+    def _resampled(self) -> np.ndarray:
+        """Return the scores in percent, [models, resamples]."""
         rng = np.random.default_rng([self.seed, len(self.graphs)])
         folds, count = len(self.graphs), self.resamples
         times = rng.multinomial(folds, np.full(folds, 1 / folds), size=count)
@@ -152,35 +155,30 @@ class Comparison:
         alike: dict[bytes, list[int]] = {}  # Folds by the nodes they are scored on.
         for fold, mask in enumerate(masks):
             alike.setdefault(np.packbits(mask).tobytes(), []).append(fold)
-        decided = {
-            (name, fold): decide_as_scored(
-                graph, result.probabilities, result.config.scoring
-            )[masks[fold]]
-            for name, results in self.results.items()
-            for fold, (graph, result) in enumerate(
-                zip(self.graphs, results, strict=True)
-            )
-        }
-        totals = {name: np.zeros(count) for name in self.results}
+        decided = [
+            [
+                decide_as_scored(graph, one.probabilities, one.config.scoring)[mask]
+                for graph, mask, one in zip(self.graphs, masks, results, strict=True)
+            ]
+            for results in self.results.values()
+        ]
+        totals = np.zeros((len(decided), count))
         for members in alike.values():
             nodes = int(masks[members[0]].sum())
             block = max(1, _MOST_DRAWS // nodes)
             for start in range(0, count, block):
                 part = slice(start, min(start + block, count))
-                drawn = rng.multinomial(
-                    nodes, np.full(nodes, 1 / nodes), size=part.stop - start
-                )
+                size = part.stop - start
+                drawn = rng.multinomial(nodes, np.full(nodes, 1 / nodes), size=size)
                 for fold in members:
                     true = self.graphs[fold].labels[masks[fold]]
-                    for name, total in totals.items():
-                        scores = metrics.resampled_f1_scores(
-                            true, decided[name, fold], drawn
-                        )
+                    for total, said in zip(totals, decided, strict=True):
+                        scores = metrics.resampled_f1_scores(true, said[fold], drawn)
                         total[part] += scores[self.metric] * times[part, fold]
-        return {name: 100 * total / folds for name, total in totals.items()}
+        return 100 * totals / folds
 
     def to_pandas(self) -> Any:
-        """A DataFrame: a row a model, a column a field of `Line`."""
+        """Return a DataFrame with one row per model and the columns of `Line`."""
         try:
             import pandas as pd
         except ImportError:
@@ -190,7 +188,7 @@ class Comparison:
         return pd.DataFrame(self.lines, columns=Line._fields).set_index("model")
 
     def plot(self) -> Any:
-        """A matplotlib figure: scores with bounds and folds, and shortfalls."""
+        """Return a matplotlib figure: scores with bounds and folds, and shortfalls."""
         from hopf_jax.results import plots
 
         return plots.plot_comparison(
@@ -211,15 +209,15 @@ class Comparison:
     def _remarks(self) -> str:
         if len(self.graphs) < 2:
             return "One fold: nothing to test."
-        said = "p: Wilcoxon, the best is better."
+        remarks = "p: Wilcoxon, the best model is better."
         if self.friedman is not None:
-            said += f" Friedman, all alike: p = {_p(self.friedman.p_value)}."
+            remarks += f" Friedman, all models alike: p = {_p(self.friedman.p_value)}."
         if len(self.results) > 1:
-            said += (
-                f" * its rank is {self.critical_difference:.2f} or more from the best: "
-                "told apart (Nemenyi)."
+            remarks += (
+                f" *: the rank differs from the best by {self.critical_difference:.2f} "
+                "or more, which is significant (Nemenyi)."
             )
-        return said
+        return remarks
 
     def _cells(self) -> list[tuple[str, ...]]:
         head = ("model", "score", "bounds", "gap", "bounds", "rank", "shortfall", "p")
@@ -240,30 +238,19 @@ class Comparison:
             )
         return cells
 
-    def __repr__(self) -> str:
-        return text_table(self._caption(), self._cells(), self._remarks())
-
-    def _repr_html_(self) -> str:
-        return html_table(self._caption(), self._cells(), self._remarks())
-
-
-def check_sets(graph: Graph, name: str, sets: Iterable[str]) -> None:
-    """A fold has nodes in these sets."""
-    for each in sets:
-        if not getattr(graph, each).any():
-            raise ValueError(
-                f"{name} has no {each} nodes. Give some with graph.with_split(...), or "
-                "score others with on=..."
-            )
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} is {value!r}; it must be one of {choices}.")
-
 
 def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _check_sets(graphs: Sequence[Graph], *sets: str) -> None:
+    for place, graph in enumerate(graphs):
+        for each in sets:
+            if not getattr(graph, each).any():
+                raise ValueError(
+                    f"folds[{place}] has no {each} nodes. Give some with "
+                    "graph.with_split(...), or score others with on=..."
+                )
 
 
 def compare(
@@ -281,69 +268,52 @@ def compare(
     metric: Metric = "micro_f1",
     level: float = 0.95,
     resamples: int = 1000,
-    progress: Literal["auto", True, False] | bool = "auto",
+    progress: Show = "auto",
     execution: Execution | None = None,
 ) -> Comparison:
     """Fit several models on several folds of a graph, and compare their scores.
 
-    To choose a model, look at `on="validation"` (or `.scored(on="validation")`
-    afterwards); test nodes are for the end.
+    To choose a model, use `on="validation"` (or `.scored(on="validation")` afterwards),
+    and keep the test nodes for the final score.
 
     Args:
-      graph: with labels. If it has test nodes, they stay the test nodes of every fold.
-        None where `folds` are graphs that are not of one graph.
-      models: names from `hopf_jax.MODELS` and kernels of your own; or {name: kernel}.
-      folds: how many splits to draw, as the paper does: a fold has training and
-        validation nodes of its own, and the same test nodes. Or graphs, each with its
-        split, for example `[load_dataset("cora", fold=i) for i in range(1, 6)]`.
-      config: settings of every fit; the defaults if None.
-      seed: of the splits drawn, of the fits and of the resamples.
-      percent: of all nodes, for training and validation together, in the splits drawn.
-        None: about as many as its own split has; the paper's 10 if it has none.
-      on: the nodes to score, "validation" or "test".
+      graph: A graph with labels. Its test nodes, if it has any, are those of every
+        fold. None where `folds` are different graphs.
+      models: Names from `hopf_jax.MODELS` and kernels of your own; or {name: kernel}.
+      folds: Number of splits to draw as the paper does, with different training and
+        validation nodes but the same test nodes. Or graphs with splits, for example
+        `[load_dataset("cora", fold=i) for i in range(1, 6)]`.
+      config: Settings of every fit; the defaults if None.
+      seed: Seed of the drawn splits, the fits and the resamples.
+      percent: Percentage of all nodes for training and validation together, in drawn
+        splits. None for about as many as in the graph's own split, or the paper's 10.
+      on: Nodes to score, "validation" or "test".
       metric: "micro_f1" or "macro_f1".
-      level: of the bootstrap's bounds. Above 0, below 1.
-      resamples: of the bootstrap. 1 or more.
-      progress: a bar with the time left on stderr; "auto" shows it in a terminal and in
-        a notebook.
-      execution: memory, chunk size and devices of every fit; the defaults if None.
+      level: Level of the bootstrap bounds. Above 0, below 1.
+      resamples: Number of bootstrap resamples. 1 or more.
+      progress: Show a progress bar with the time left on stderr; "auto" shows it in a
+        terminal and in a notebook.
+      execution: Memory, chunk size and devices of every fit; the defaults if None.
 
     Returns:
       A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
     """
     kernels = _name_kernels(models)
-    check_value(level, "level", Number(0, 1, open_below=True, open_above=True))
-    check_whole(resamples, "resamples", 1)
     graphs = _draw(graph, folds, percent, seed)
-    results: dict[str, list[Result]] = {name: [] for name in kernels}
-    # Checks its settings now rather than after the last fit.
-    Comparison({}, graphs, metric, on)
+    results: dict[str, tuple[Result, ...]] = dict.fromkeys(kernels, ())
+    # Made before the fits, so that wrong settings fail at once.
+    comparison = Comparison(results, graphs, metric, on, seed, level, resamples)
+    train = functools.partial(fit, seed=seed, progress=False, execution=execution)
     total = len(graphs) * len(kernels)
     with progress_bar(progress, desc="compare", unit=" fits", total=total) as bar:
-        # Folds outside: after one of them the time left is known for every model.
+        # Folds outside: after the first, the time left is known for every model.
         for place, split in enumerate(graphs, start=1):
             for name, kernel in kernels.items():
                 if not bar.disable:
                     bar.set_postfix(fold=place, model=name)
-                result = fit(
-                    split,
-                    kernel,
-                    config,
-                    seed=seed,
-                    progress=False,
-                    execution=execution,
-                )
-                results[name].append(result)
+                results[name] += (train(split, kernel, config),)
                 bar.update()
-    return Comparison(
-        {name: tuple(found) for name, found in results.items()},
-        graphs,
-        metric,
-        on,
-        seed,
-        level,
-        resamples,
-    )
+    return comparison
 
 
 def _name_kernels(models: Any) -> dict[str, Kernel]:
@@ -361,16 +331,14 @@ def _name_kernels(models: Any) -> dict[str, Kernel]:
         if len(models) < len(named):
             raise ValueError(f"models lists one twice: {[name for name, _ in named]}.")
     if not models:
-        raise ValueError(
-            "models is empty; give a name from hopf_jax.MODELS or a Kernel."
-        )
+        raise ValueError("models is empty; give names from hopf_jax.MODELS or kernels.")
     return {str(name): find_kernel(model) for name, model in models.items()}
 
 
 def _draw(
     graph: Graph | None, folds: Any, percent: float | None, seed: int
 ) -> tuple[Graph, ...]:
-    """The folds, each with its split."""
+    """Return the folds, each with its split."""
     if graph is not None and not isinstance(graph, Graph):
         raise ValueError(
             f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, or give "
@@ -386,14 +354,10 @@ def _draw(
         if percent is None:
             percent = 100 * float(labelled.mean()) if labelled.any() else 10
         test = graph.test if graph.test.any() else None
-        return tuple(
-            graph.with_split(
-                **draw_split(
-                    graph.known, percent=percent, fold=fold, seed=seed, test=test
-                )
-            )
-            for fold in range(1, folds + 1)
+        draw = functools.partial(
+            draw_split, graph.known, percent=percent, seed=seed, test=test
         )
+        return tuple(graph.with_split(**draw(fold=i + 1)) for i in range(folds))
     if isinstance(folds, Graph | str | np.ndarray) or not isinstance(folds, Iterable):
         raise ValueError(f"folds is {folds!r}; give a number or a list of graphs.")
     if percent is not None:
@@ -404,10 +368,10 @@ def _draw(
     for place, fold in enumerate(graphs):
         if not isinstance(fold, Graph):
             raise ValueError(f"folds[{place}] is a {type(fold).__name__}, not a Graph.")
-        check_sets(fold, f"folds[{place}]", ("train", "validation"))
         if graph is not None and fold.num_nodes != graph.num_nodes:
             raise ValueError(
                 f"folds[{place}] has {fold.num_nodes} nodes, but graph has "
                 f"{graph.num_nodes}. Give None for graph to compare over several."
             )
+    _check_sets(graphs, "train", "validation")
     return graphs

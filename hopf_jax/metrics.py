@@ -1,20 +1,19 @@
 """Scores of predictions, and comparisons of models over several datasets.
 
-All of it is NumPy on the host. Letters as elsewhere: N nodes, C labels.
+Everything runs in NumPy on the host. N is the number of nodes, C of labels.
 
-Two kinds of function live here. The first kind scores one prediction and returns
-fractions in [0, 1]. The second kind takes a table `{model: {dataset: score}}`, every
-model with the same datasets and higher scores better, and compares its rows as Demšar
-(2006), "Statistical comparisons of classifiers over multiple data sets", recommends and
-as the paper does. Its scores may be fractions or percent: what is computed from them
-depends on their order and ratios only.
+Functions that score one prediction return fractions in [0, 1]. Functions that compare
+models take a table `{model: {dataset: score}}`, with the same datasets for every model
+and higher scores better, and follow Demšar (2006), "Statistical comparisons of
+classifiers over multiple data sets", as the paper does. Scores may be fractions or
+percent: only their order and ratios matter.
 """
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy  # scipy.stats takes a second to import, and does so when it is first used
+import scipy  # Lazy: scipy.stats is imported when it is first used.
 from numpy.typing import ArrayLike
 
 from hopf_jax.config import Number
@@ -24,7 +23,7 @@ Table = Mapping[str, Mapping[str, float]]
 
 
 class Counts(NamedTuple):
-    """True positives, false positives and false negatives, by label: each [C]."""
+    """True positives, false positives and false negatives per label: each [C]."""
 
     tp: np.ndarray
     fp: np.ndarray
@@ -32,14 +31,14 @@ class Counts(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A test's statistic, and the probability of one as extreme by chance alone."""
+    """Statistic and p-value of a test."""
 
     statistic: float
     p_value: float
 
 
 def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
-    """Class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels].
+    """Return class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels].
 
     >>> one_hot([2, 0], 3).tolist()
     [[0, 0, 1], [1, 0, 0]]
@@ -47,7 +46,9 @@ def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
     ids = to_array(classes, "classes")
     check_whole(num_labels, "num_labels")
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"Want integers [N], got {ids.dtype} {list(ids.shape)}.")
+        raise ValueError(
+            f"classes must be integers [N], not {ids.dtype} {list(ids.shape)}."
+        )
     outside = np.flatnonzero((ids < 0) | (ids >= num_labels))
     if outside.size:
         at = outside[0]
@@ -61,11 +62,11 @@ def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
 
 
 def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
-    """Counts by label from two 0/1 matrices [N, C]."""
+    """Return counts per label from two 0/1 matrices [N, C]."""
     true, predicted = to_array(true, "true"), to_array(predicted, "predicted")
     if true.ndim != 2 or true.shape != predicted.shape:
         raise ValueError(
-            "Want two matrices [N, C] of one shape, got "
+            "true and predicted must be two matrices [N, C] of one shape, not "
             f"{list(true.shape)} and {list(predicted.shape)}: "
             "make class ids a matrix with one_hot(classes, num_labels)."
         )
@@ -79,36 +80,33 @@ def label_counts(true: ArrayLike, predicted: ArrayLike) -> Counts:
                 f"{name}[{node}, {label}] is {matrix[node, label]}, not 0 or 1: "
                 "leave out unknown labels, and threshold probabilities."
             )
-    true, predicted = true.astype(bool), predicted.astype(bool)
-    return Counts(
-        tp=(true & predicted).sum(axis=0),
-        fp=(~true & predicted).sum(axis=0),
-        fn=(true & ~predicted).sum(axis=0),
-    )
+    parts = _outcomes(true.astype(bool), predicted.astype(bool))
+    return Counts(*(part.sum(axis=0) for part in parts))
 
 
 def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, float]:
-    """Micro and macro F1 from counts by label [C].
+    """Return micro and macro F1 from counts per label [C].
 
-    F1 is 2 tp / (2 tp + fp + fn): micro of the sums over labels, macro the mean over
-    all C labels of each label's. 0/0, a label that is neither present nor predicted, is
-    0 and still counts in the mean, as in scikit-learn with `labels=range(C),
-    zero_division=0`. With one label a node, micro F1 is the accuracy.
+    F1 is 2 tp / (2 tp + fp + fn): for micro F1 of the sums over labels, for macro F1
+    averaged over all C labels. A label that is neither present nor predicted has an F1
+    of 0 and counts in the mean, as in scikit-learn with `labels=range(C),
+    zero_division=0`. With one label per node, micro F1 is the accuracy.
 
     Returns:
       {"micro_f1": ..., "macro_f1": ...}, fractions in [0, 1].
     """
     tp, fp, fn = (_counts(v, n) for n, v in (("tp", tp), ("fp", fp), ("fn", fn)))
     if not tp.shape == fp.shape == fn.shape:
-        raise ValueError(f"Want counts [C], got {tp.shape}, {fp.shape}, {fn.shape}.")
+        raise ValueError(
+            f"tp, fp and fn must be counts [C], not {tp.shape}, {fp.shape}, {fn.shape}."
+        )
     return {name: float(value) for name, value in _f1(tp, fp, fn).items()}
 
 
 def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """Micro and macro F1 of 0/1 matrices [N, C]; class ids go through `one_hot` first.
+    """Return micro and macro F1 of 0/1 matrices [N, C], as `f1_from_counts`.
 
-    Returns:
-      As `f1_from_counts`.
+    Class ids are made such a matrix by `one_hot`.
 
     >>> f1_scores(one_hot([0, 1, 1], 2), one_hot([0, 1, 0], 2))
     {'micro_f1': 0.6666666666666666, 'macro_f1': 0.6666666666666666}
@@ -119,26 +117,25 @@ def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
 def resampled_f1_scores(
     true: ArrayLike, predicted: ArrayLike, times: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """As `f1_scores`, of B resamples of the nodes.
+    """Return `f1_scores` of B resamples of the nodes.
 
     Args:
       true, predicted: 0/1 matrices [N, C].
-      times: [B, N], how often each resample holds each node.
+      times: [B, N], how often each resample contains each node.
 
     Returns:
       {"micro_f1": [B], "macro_f1": [B]}.
     """
-    true, predicted = np.asarray(true, bool), np.asarray(predicted, bool)
     times = np.asarray(times, np.float64)
-    parts = (true & predicted, ~true & predicted, true & ~predicted)
+    parts = _outcomes(np.asarray(true, bool), np.asarray(predicted, bool))
     return _f1(*(times @ part.astype(np.float64) for part in parts))
 
 
 def shortfall(table: Table) -> dict[str, float]:
-    """Each model's mean over datasets of (best - score) / best, in percent.
+    """Return each model's mean over datasets of (best - score) / best, in percent.
 
-    `best` is the best score of any model of the table on that dataset, so a model's
-    shortfall depends on which others are in the table. Lower is better.
+    `best` is the best score in the table on that dataset, so a model's shortfall
+    depends on the other models. Lower is better.
 
     >>> shortfall({"one": {"cora": 80, "yeast": 60}, "two": {"cora": 60, "yeast": 60}})
     {'one': 0.0, 'two': 12.5}
@@ -150,19 +147,19 @@ def shortfall(table: Table) -> dict[str, float]:
     with np.errstate(over="ignore"):
         percent = 100 * (1 - scores / best).mean(axis=1)  # [models]
     if not np.isfinite(percent).all():
-        raise ValueError("A dataset's scores lie too far apart for a ratio of them.")
+        raise ValueError("The scores on a dataset are too far apart for their ratio.")
     return dict(zip(models, percent.tolist(), strict=True))
 
 
 def average_ranks(
     table: Table, ties: Literal["average", "min", "max", "ordinal"] = "average"
 ) -> dict[str, float]:
-    """Each model's mean over datasets of its rank; 1 is the best.
+    """Return each model's mean rank over datasets; 1 is the best.
 
     Args:
-      table: scores.
-      ties: what models of equal score get. Demšar's tests want "average" of the ranks
-        they share; "ordinal" ranks the model listed first before the other.
+      table: Scores.
+      ties: Ranks of models with equal scores. Demšar's tests use the "average" of the
+        ranks they share; "ordinal" ranks them in the order of the table.
     """
     models, scores = _matrix(table)
     ranks = scipy.stats.rankdata(-scores, method=ties, axis=0)
@@ -170,17 +167,17 @@ def average_ranks(
 
 
 def wins(table: Table) -> dict[str, int]:
-    """On how many datasets each model is the best; a tie is a win for each."""
+    """Return the number of datasets on which each model is the best; all ties win."""
     models, scores = _matrix(table)
     best = scores == scores.max(axis=0, keepdims=True)
     return dict(zip(models, best.sum(axis=1).tolist(), strict=True))
 
 
 def friedman(table: Table) -> Outcome:
-    """Friedman's test of whether all models perform alike, corrected for ties.
+    """Test whether three or more models perform alike (Friedman, corrected for ties).
 
-    Needs three models. The p-value is of the chi-squared approximation. If every model
-    has the same score on every dataset, nothing speaks against it: p is 1.
+    The p-value is of the chi-squared approximation; it is 1 if every model has the same
+    score on every dataset.
     """
     models, scores = _matrix(table)
     if len(models) < 3:
@@ -200,32 +197,33 @@ def wilcoxon(
     relative: bool = False,
     method: Literal["auto", "exact", "asymptotic"] = "auto",
 ) -> Outcome:
-    """Wilcoxon's signed-rank test of `model` against `other` over the datasets.
-
-    Args:
-      table: scores; other models in it do not matter.
-      alternative: "greater" if the claim is that `model` is better than `other`.
-      relative: rank (model - other) / other in place of model - other, so that datasets
-        of low scores weigh as much as those of high scores.
-      method: "auto" is exact for few datasets, "asymptotic" the normal approximation.
+    """Test `model` against `other` over the datasets (Wilcoxon's signed ranks).
 
     Datasets with equal scores are left out, as Wilcoxon did; if none is left, p is 1.
 
+    Args:
+      table: Scores; other models in it do not matter.
+      model, other: Names of the models.
+      alternative: "greater" if the claim is that `model` is better than `other`.
+      relative: Rank (model - other) / other instead of model - other, so that datasets
+        with low scores count as much as those with high scores.
+      method: "auto" is exact for few datasets, "asymptotic" the normal approximation.
+
     Returns:
-      The sum of the ranks that favour `model` (two-sided: the lesser of that and of
-      the sum against it), and the p-value.
+      The sum of the ranks that favour `model` (two-sided: the smaller of this and the
+      sum against it), and the p-value.
     """
     models, scores = _matrix(table)
     for name in (model, other):
         if name not in models:
             raise ValueError(f"The table has no model {name!r}, but {list(models)}.")
-    scores = scores[[models.index(model), models.index(other)]]
-    gains = scores[0] - scores[-1]
+    ours, theirs = scores[models.index(model)], scores[models.index(other)]
+    gains = ours - theirs
     if relative:
-        if not scores[-1].all():
+        if not theirs.all():
             raise ValueError(f"{other!r} has a score of 0: no gain is relative to it.")
-        gains = gains / scores[-1]
-    gains = gains.round(9)  # 0.3 - 0.2 and 0.2 - 0.1 are a tie
+        gains = gains / theirs
+    gains = gains.round(9)  # So that 0.3 - 0.2 and 0.2 - 0.1 are a tie.
     if not gains.any():
         return Outcome(0.0, 1.0)
     result = scipy.stats.wilcoxon(gains, alternative=alternative, method=method)
@@ -235,14 +233,14 @@ def wilcoxon(
 def critical_difference(
     num_models: int, num_datasets: int, alpha: float = 0.05
 ) -> float:
-    """Nemenyi's critical difference of average ranks (Demšar 2006).
+    """Return Nemenyi's critical difference of average ranks (Demšar 2006).
 
-    CD = q sqrt(k (k + 1) / (6 n)) for k models and n datasets, q the studentized
-    range's quantile divided by sqrt(2). Two models of a table whose average ranks (ties
-    averaged) differ by less are not told apart at level `alpha`.
+    CD = q sqrt(k (k + 1) / (6 n)) for k models and n datasets, where q is the quantile
+    of the studentized range divided by sqrt(2). Two models whose average ranks (ties
+    averaged) differ by less do not differ significantly at level `alpha`.
     """
     if check_whole(num_models, "num_models", 2) > 1000:
-        raise ValueError(f"num_models is {num_models}; a thousand is the most.")
+        raise ValueError(f"num_models is {num_models}; it must be 1000 or less.")
     check_whole(num_datasets, "num_datasets", 1)
     check_value(alpha, "alpha", Number(1e-4, 1, open_above=True))
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)
@@ -250,19 +248,24 @@ def critical_difference(
     return float(quantile / np.sqrt(2) * np.sqrt(scale))
 
 
+def _outcomes(true: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return true positives, false positives and false negatives, as booleans."""
+    return true & predicted, ~true & predicted, true & ~predicted
+
+
 def _counts(values: ArrayLike, name: str) -> np.ndarray:
-    # In doubles: sums over many labels of 32-bit counts from a device can overflow.
     array = to_array(values, name)
     if array.ndim != 1 or array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be counts [C], not {array.dtype} {array.shape}.")
+    # Doubles: sums over many labels of 32-bit counts can overflow.
     array = array.astype(np.float64)
     if not ((array >= 0) & (array < 2**63)).all():
-        raise ValueError(f"{name} holds a negative count, or one that is no number.")
+        raise ValueError(f"{name} holds a count that is negative or not finite.")
     return array
 
 
 def _f1(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> dict[str, np.ndarray]:
-    """Micro and macro F1 from counts [..., C]."""
+    """Return micro and macro F1 from counts [..., C]."""
     hits, total = 2 * tp, 2 * tp + fp + fn
     by_label = _ratio(hits, total)
     return {
@@ -272,20 +275,18 @@ def _f1(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> dict[str, np.ndarray]
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """0/0 is 0."""
+    """Return part / whole, and 0 for 0/0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 def _matrix(table: Table) -> tuple[tuple[str, ...], np.ndarray]:
-    """The models' names, and the scores as [models, datasets]."""
+    """Return the names of the models, and the scores as [models, datasets]."""
     if not isinstance(table, Mapping) or not table:
         raise ValueError("The table has no models; give {model: {dataset: score}}.")
     for model, row in table.items():
-        if not isinstance(row, Mapping):
-            raise ValueError(f"The scores of {model!r} must be {{dataset: score}}.")
+        if not isinstance(row, Mapping) or not row:
+            raise ValueError(f"{model!r} has no datasets; give {{dataset: score}}.")
     datasets = list(next(iter(table.values())))
-    if not datasets:
-        raise ValueError("The table has no datasets.")
     for model, row in table.items():
         differing = set(row) ^ set(datasets)
         if differing:

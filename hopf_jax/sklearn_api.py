@@ -1,4 +1,4 @@
-"""`HOPFClassifier`: the models as a scikit-learn estimator."""
+"""`HOPFClassifier`: a model as a scikit-learn estimator."""
 
 import dataclasses
 from typing import Any, Self
@@ -15,43 +15,43 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from hopf_jax.config import Config, Execution
+from hopf_jax.config import Config, Execution, Number
 from hopf_jax.fitting import fit
-from hopf_jax.graph import Graph, check_ids
+from hopf_jax.graph import Graph, check_ids, check_value
 from hopf_jax.kernels import DEFAULT_MODEL, Kernel
 
 
 class HOPFClassifier(ClassifierMixin, BaseEstimator):
-    """A model as a scikit-learn classifier: clonable, searchable, in a pipeline.
+    """A model as a scikit-learn classifier, for grid search, pipelines and the like.
 
-    With a graph, X are **node ids**, [n] or [n, 1], and y their labels. The whole graph
-    is seen, but only the labels of the nodes given to `fit`: any split of ids by
-    `GridSearchCV` or `cross_val_score` is a fair one. Labels that the graph itself
-    holds are not read.
+    With a graph, X are **node ids**, [n] or [n, 1], and y their labels. Training sees
+    the whole graph, but only the labels of the nodes given to `fit`, so that splits of
+    ids by `GridSearchCV` or `cross_val_score` are fair. Labels in the graph itself are
+    not read.
 
         search = GridSearchCV(
             HOPFClassifier(graph), {"model": ["gcn", "nip-mean"], "num_hops": [1, 2]}
         )
         search.fit(ids, labels).predict(other_ids)
 
-    Without a graph, X are features [n, F] of nodes that have no neighbours.
+    Without a graph, X are features [n, F] of nodes without neighbours.
 
     Args:
-      graph: a `Graph`, or None. Clones share it.
-      model: a name from `hopf_jax.MODELS`, or a `Kernel`.
-      num_hops, hidden_size, num_iterations, learning_rate, l2, dropout, max_epochs: as
-        in `Config`; None leaves what `config` says.
-      config: all other settings; the defaults if None.
-      execution: memory, chunk size and devices; the defaults if None.
-      validation_fraction: of the nodes given to `fit`, held out of each class to stop
-        and choose by. Above 0, below 1; at least one node.
-      random_state: a seed, a RandomState, or None for another one every time.
+      graph: A `Graph`, or None. Clones share it.
+      model: A name from `hopf_jax.MODELS`, or a `Kernel`.
+      num_hops, hidden_size, num_iterations, learning_rate, l2, dropout, max_epochs: As
+        in `Config`; None for the value in `config`.
+      config: All other settings; the defaults if None.
+      execution: Memory, chunk size and devices; the defaults if None.
+      validation_fraction: Share of the nodes of each class given to `fit` that is held
+        out to stop and select by. Above 0, below 1; at least one node.
+      random_state: A seed, a RandomState, or None for a different seed every time.
 
     Attributes:
-      classes_: the labels seen, sorted; the columns of `predict_proba`.
-      result_: the `Result` of `fit`.
-      n_features_in_: columns of X.
-      n_iter_: epochs.
+      classes_: The labels seen, sorted; the columns of `predict_proba`.
+      result_: The `Result` of `fit`.
+      n_features_in_: Number of columns of X.
+      n_iter_: Number of epochs.
     """
 
     def __init__(
@@ -86,40 +86,46 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from these nodes and their labels.
+        """Train on nodes and their labels.
 
         Args:
-          X: node ids [n] or [n, 1]; without a graph, features [n, F].
-          y: labels [n], or a 0/1 matrix [n, C] of several labels a node.
+          X: Node ids [n] or [n, 1]; without a graph, features [n, F].
+          y: Labels [n], or a 0/1 matrix [n, C] for several labels per node.
         """
         if self.graph is None:
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", multi_output=True, dtype="numeric"
             )
-            graph, ids = _edgeless(X), np.arange(X.shape[0])
+            graph, ids = Graph.from_edges([], [], X), np.arange(X.shape[0])
         else:
             graph, ids = self.graph, self._ids(X, reset=True)
             y = check_array(y, ensure_2d=False, dtype=None)
         labels = self._encode(y)
         if len(labels) != len(ids):
             raise ValueError(f"X has {len(ids)} rows, but y has {len(labels)}.")
-        _check_repeated(ids, labels)
+        nodes, first, back = np.unique(ids, return_index=True, return_inverse=True)
+        differs = (labels != labels[first[back]]).any(axis=1)
+        if differs.any():
+            at = int(np.argmax(differs))
+            raise ValueError(
+                f"X[{at}] is node {ids[at]}, which was given before with another label."
+            )
         seed = self.random_state
         if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
             seed = check_random_state(seed).randint(2**31 - 1)
-        held = np.zeros(graph.num_nodes, bool)
-        held[self._hold_out(ids, labels, int(seed))] = True
-        everyone = np.zeros((graph.num_nodes, labels.shape[1]), np.uint8)
-        everyone[ids] = labels
         known = np.zeros(graph.num_nodes, bool)
-        known[ids] = True
+        known[nodes] = True
+        validation = np.zeros(graph.num_nodes, bool)
+        validation[self._hold_out(nodes, labels[first], int(seed))] = True
+        all_labels = np.zeros((graph.num_nodes, labels.shape[1]), np.uint8)
+        all_labels[ids] = labels
         labelled = dataclasses.replace(
             graph,
-            labels=everyone,
+            labels=all_labels,
             known=known,
             multilabel=self._multilabel,
             label_names=tuple(str(name) for name in self.classes_),
-        ).with_split(known & ~held, held)
+        ).with_split(known & ~validation, validation)
         self.result_ = fit(
             labelled,
             self.model,
@@ -132,28 +138,28 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities [n, C] of nodes as `fit` takes them, by `classes_`."""
+        """Return probabilities [n, C] of nodes as `fit` takes them, by `classes_`."""
         check_is_fitted(self)
         if self.graph is None:
             X = validate_data(self, X, accept_sparse="csr", reset=False)
-            said = self.result_.predict_proba(_edgeless(X))
+            said = self.result_.predict_proba(Graph.from_edges([], [], X))
         else:
             said = self.result_.predict_proba(self._ids(X, reset=False))
         if self._multilabel:
             return said
-        # In doubles, or the rows' sums are off by more than users of them allow.
+        # In doubles, because callers expect rows that sum to 1 more exactly.
         said = said.astype(np.float64)
         return said / said.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels [n], or a 0/1 matrix [n, C], of nodes as `fit` takes them."""
+        """Return labels [n], or a 0/1 matrix [n, C], of nodes as `fit` takes them."""
         said = self.predict_proba(X)
         if self._multilabel:
             return (said > 0.5).astype(np.int64)
         return self.classes_[said.argmax(axis=1)]
 
     def __sklearn_clone__(self) -> Self:
-        """The same settings, and the same graph rather than a copy of it."""
+        """Return an estimator with the same settings that shares the graph."""
         return type(self)(**self.get_params(deep=False))
 
     def __sklearn_tags__(self) -> Tags:
@@ -168,21 +174,16 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"config is a {type(config).__name__}; give a hopf_jax.Config."
             )
-        names = {field.name for field in dataclasses.fields(Config)}
-        given = {
-            name: value
-            for name, value in self.get_params(deep=False).items()
-            if name in names and value is not None
-        }
+        given = self.get_params(deep=False)
+        names = [field.name for field in dataclasses.fields(Config)]
+        given = {name: given[name] for name in names if given.get(name) is not None}
         return dataclasses.replace(config, **given)
 
     def _ids(self, X: Any, *, reset: bool) -> np.ndarray:
-        """X as ids of nodes of the graph, [n]."""
+        """Return X as node ids [n]."""
         if not isinstance(self.graph, Graph):
-            raise ValueError(
-                f"graph is a {type(self.graph).__name__}; give a hopf_jax.Graph or "
-                "None."
-            )
+            kind = type(self.graph).__name__
+            raise ValueError(f"graph is a {kind}; give a hopf_jax.Graph or None.")
         if not sp.issparse(X) and np.ndim(X) == 1:
             X = np.asarray(X)[:, None]
         X = validate_data(self, X, reset=reset, dtype="numeric")
@@ -197,7 +198,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
         return check_ids(ids, self.graph.num_nodes, "X")
 
     def _encode(self, y: Any) -> np.ndarray:
-        """Labels as a 0/1 matrix [n, C]; sets `classes_`."""
+        """Set `classes_`, and return the labels as a 0/1 matrix [n, C]."""
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -217,44 +218,20 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
             )
         return np.eye(len(self.classes_), dtype=np.uint8)[codes]
 
-    def _hold_out(self, ids: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
-        """Ids of the nodes to validate on, drawn from each class."""
+    def _hold_out(self, nodes: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
+        """Return ids of validation nodes, drawn from each class."""
         share = self.validation_fraction
-        if not isinstance(share, int | float) or not 0 < share < 1:
-            raise ValueError(
-                f"validation_fraction is {share!r}; give a number above 0, below 1."
-            )
-        nodes, first = np.unique(ids, return_index=True)
+        within = Number(0, 1, open_below=True, open_above=True)
+        check_value(share, "validation_fraction", within)
         if len(nodes) < 2:
             raise ValueError(
-                "Found 1 sample (n_samples=1); one is to learn from and another to "
-                "validate on. Give two nodes or more."
+                "Found 1 sample (n_samples=1), but training and validation need one "
+                "each. Give two nodes or more."
             )
-        rng = np.random.default_rng([seed, len(nodes)])
-        order = rng.permutation(len(nodes))
-        # With several labels a node there are no classes to draw from: all are one.
-        kind = labels[first].argmax(axis=1) if not self._multilabel else 0 * nodes
-        held: list[int] = []
-        for each in np.unique(kind):
-            members = order[kind[order] == each]
-            held.extend(members[: int(share * len(members))])
-        if not held:
-            # Of the largest class, which can spare one.
-            largest = np.bincount(kind).argmax()
-            held = [int(order[kind[order] == largest][0])]
-        return nodes[held]
-
-
-def _edgeless(features: Any) -> Graph:
-    return Graph.from_edges([], [], features)
-
-
-def _check_repeated(ids: np.ndarray, labels: np.ndarray) -> None:
-    """A node that is given twice has one label."""
-    _, first, back = np.unique(ids, return_index=True, return_inverse=True)
-    differs = (labels != labels[first[back]]).any(axis=1)
-    if differs.any():
-        at = int(np.argmax(differs))
-        raise ValueError(
-            f"X[{at}] is node {ids[at]}, which was given before with another label."
-        )
+        order = np.random.default_rng([seed, len(nodes)]).permutation(len(nodes))
+        # With several labels per node, all nodes are drawn from as one class.
+        kind = labels.argmax(axis=1) if not self._multilabel else 0 * nodes
+        members = [order[kind[order] == each] for each in np.unique(kind)]
+        held = np.concatenate([m[: int(share * len(m))] for m in members])
+        # The largest class can spare one.
+        return nodes[held if held.size else max(members, key=len)[:1]]

@@ -1,4 +1,4 @@
-"""Comparing models: folds, ranks, bounds, and what is shown of them."""
+"""Comparing models: folds, ranks, bounds, and how they are shown."""
 
 import dataclasses
 import functools
@@ -28,24 +28,33 @@ def any_result():
     return fit(split_graph(PLANTED, percent=40), "bl-node", SHORT, progress=False)
 
 
+def pretended_result(graph, share):
+    """A result that is right on this share of the test nodes."""
+    said = graph.labels.astype(np.float32)
+    test = np.flatnonzero(graph.test)
+    wrong = test[round(share * len(test)) :]
+    said[wrong] = 1 - said[wrong]
+    scores = score(graph, said)
+    return dataclasses.replace(any_result(), probabilities=said, scores=scores)
+
+
+@pytest.fixture
+def perfect_fit(monkeypatch):
+    """Replace training by a result whose predictions are the labels."""
+    fake = lambda graph, *_, **__: pretended_result(graph, 1)  # noqa: E731
+    monkeypatch.setattr("hopf_jax.comparison.fit", fake)
+
+
 def pretended(right, *, folds=1, graphs=None):
     """A comparison of models that are right on these shares of the test nodes."""
-    graph = make_planted(2000, 4000, 4, 2, seed=1)
-    graphs = graphs or (graph,) * folds
-    labels = graphs[0].labels.astype(np.float32)
-    test = np.flatnonzero(graphs[0].test)
-    like = any_result()
-    results = {}
-    for name, shares in right.items():
-        made = []
-        for fold, share in zip(graphs, shares, strict=True):
-            said = labels.copy()
-            wrong = test[round(share * len(test)) :]
-            said[wrong] = 1 - said[wrong]
-            made.append(
-                dataclasses.replace(like, probabilities=said, scores=score(fold, said))
-            )
-        results[name] = tuple(made)
+    graphs = graphs or (make_planted(2000, 4000, 4, 2, seed=1),) * folds
+    results = {
+        name: tuple(
+            pretended_result(graph, share)
+            for graph, share in zip(graphs, shares, strict=True)
+        )
+        for name, shares in right.items()
+    }
     return Comparison(results, tuple(graphs))
 
 
@@ -69,7 +78,7 @@ def test_a_fold_is_an_ordinary_fit(found):
     assert found.table["bl-neigh"]["fold 2"] == expected
 
 
-def test_as_many_nodes_as_the_graphs_own_split(found):
+def test_as_many_nodes_as_in_the_graphs_own_split(perfect_fit):
     own = split_graph(PLANTED, percent=30)
     again = compare(own, ["bl-node"], 1, SHORT, progress=False).graphs[0]
     assert (again.train | again.validation).sum() in (16, 17)  # It has 17.
@@ -87,7 +96,7 @@ def test_folds_may_be_graphs(found):
         compare(make_planted(40, 60), BASELINES, found.graphs, SHORT)
 
 
-def test_progress_says_how_long_is_left(capsys):
+def test_progress_shows_the_time_left(perfect_fit, capsys):
     compare(PLANTED, ["bl-node"], 2, SHORT, percent=40, progress=True)
     out, err = capsys.readouterr()
     assert out == ""
@@ -122,28 +131,20 @@ def test_progress_says_how_long_is_left(capsys):
     ],
 )
 def test_bad_input_fails_before_anything_is_fitted(change, message, monkeypatch):
-    monkeypatch.setattr("hopf_jax.comparing.fit", None)
+    monkeypatch.setattr("hopf_jax.comparison.fit", None)
     with pytest.raises(ValueError, match=message):
         compare(**{"graph": PLANTED, "config": SHORT, "progress": False} | change)
 
 
-def test_rows_of_ones_own_have_names(monkeypatch):
-    def fake(graph, row, config, **settings):
-        del config, settings
-        said = graph.labels.astype(np.float32)
-        return dataclasses.replace(
-            any_result(), probabilities=said, scores=score(graph, said)
-        )
-
-    monkeypatch.setattr("hopf_jax.comparing.fit", fake)
+def test_kernels_of_ones_own_have_names(perfect_fit):
     mine = dataclasses.replace(find_kernel("gcn"), skip_from=1, phi=("h",), psi=("h",))
     listed = compare(PLANTED, ["gcn", mine, MODELS["gs-max"]], 1, progress=False)
-    assert list(listed.results) == ["gcn", "row 2", "gs-max"]
-    named = compare(PLANTED, {"a": "gcn", "b": mine}, 1, progress=False)
-    assert list(named.results) == ["a", "b"]
+    assert list(listed.results) == ["gcn", "kernel 2", "gs-max"]
+    by_name = compare(PLANTED, {"a": "gcn", "b": mine}, 1, progress=False)
+    assert list(by_name.results) == ["a", "b"]
 
 
-# What is computed
+# Statistics
 
 
 def test_ranks_and_shortfalls_are_those_of_metrics():
@@ -161,7 +162,7 @@ def test_ranks_and_shortfalls_are_those_of_metrics():
     assert three.friedman == metrics.friedman(three.table)
 
 
-def test_told_apart_by_rank():
+def test_significant_differences_of_ranks():
     folds = 8
     shares = {"a": (0.9,) * folds, "b": (0.8,) * folds, "c": (0.5,) * folds}
     found = pretended(shares, folds=folds)
@@ -170,16 +171,15 @@ def test_told_apart_by_rank():
 
 
 def test_bounds_of_one_fold_are_those_of_its_nodes():
-    """Accuracy of n nodes: normal with variance p (1 - p) / n."""
+    # The accuracy on n nodes is normal with variance p (1 - p) / n.
     (line,) = pretended({"a": (0.7,)}).lines
-    error = 100 * np.sqrt(0.7 * 0.3 / 400)
-    assert line.score == pytest.approx(70)
-    assert line.low == pytest.approx(70 - 1.96 * error, abs=0.5)
-    assert line.high == pytest.approx(70 + 1.96 * error, abs=0.5)
+    margin = 196 * np.sqrt(0.7 * 0.3 / 400)
+    bounds = line.low, line.score, line.high
+    assert bounds == pytest.approx((70 - margin, 70, 70 + margin), abs=0.5)
 
 
 def test_bounds_widen_with_the_folds():
-    """Folds at 60 and 80: a resample has both, or one of them twice."""
+    # A resample has both folds, or one of them twice.
     (line,) = pretended({"a": (0.6, 0.8)}, folds=2).lines
     assert line.score == pytest.approx(70)
     assert line.low < 60.5 and line.high > 79.5
@@ -189,32 +189,22 @@ def test_gaps_are_of_the_same_resamples():
     found = pretended({"a": (0.7, 0.7), "b": (0.7, 0.7), "c": (0.65, 0.65)}, folds=2)
     alike = found.lines[1]
     assert (alike.gap, alike.gap_low, alike.gap_high) == (0, 0, 0)
-    # b and c differ on 5% of the nodes: sqrt(0.05 * 0.95 / 400), less than half of
-    # what unpaired models would show.
+    # They differ on 5% of the nodes: less than half of the error of unpaired models.
     worse = found.lines[2]
-    error = 100 * np.sqrt(0.05 * 0.95 / 400)
-    assert worse.gap == pytest.approx(5)
-    assert worse.gap_low == pytest.approx(5 - 1.96 * error, abs=0.5)
-    assert worse.gap_high == pytest.approx(5 + 1.96 * error, abs=0.5)
+    margin = 196 * np.sqrt(0.05 * 0.95 / 400)
+    bounds = worse.gap_low, worse.gap, worse.gap_high
+    assert bounds == pytest.approx((5 - margin, 5, 5 + margin), abs=0.5)
 
 
 def test_folds_with_other_test_nodes_are_resampled_apart():
-    """Two sets of nodes average out: half the variance of one set twice."""
     graph = make_planted(2000, 4000, 4, 2, seed=1)
     rest = np.flatnonzero(~graph.test & ~graph.train & ~graph.validation)[:400]
     other = graph.with_split(graph.train, graph.validation, rest)
-    right = {"a": (0.7, 0.7)}
-    (same,) = pretended(right, graphs=(graph, graph)).lines
-    both = pretended(right, graphs=(graph, other))
-    labels = other.labels.astype(np.float32)
-    labels[rest[280:]] = 1 - labels[rest[280:]]
-    second = dataclasses.replace(
-        both.results["a"][1], probabilities=labels, scores=score(other, labels)
-    )
-    results = {"a": (both.results["a"][0], second)}
-    (apart,) = dataclasses.replace(both, results=results).lines
+    (same,) = pretended({"a": (0.7, 0.7)}, graphs=(graph, graph)).lines
+    (apart,) = pretended({"a": (0.7, 0.7)}, graphs=(graph, other)).lines
     ratio = (apart.high - apart.low) / (same.high - same.low)
-    # Folds drawn twice count as one: (1/2 + 1) / 2 of the variance on average.
+    # Different sets of nodes halve the variance, except where a fold is drawn twice:
+    # (1/2 + 1) / 2 of the variance on average.
     assert ratio == pytest.approx(np.sqrt(0.75), abs=0.08)
 
 
@@ -235,13 +225,13 @@ def test_many_nodes_are_resampled_in_blocks(monkeypatch):
     assert repr(pretended({"a": (0.7,)})) == whole
 
 
-def test_a_fold_that_no_one_gets_right_has_no_shortfall():
+def test_there_is_no_shortfall_where_the_best_score_is_zero():
     found = pretended({"a": (0.0, 0.5), "b": (0.0, 0.2)}, folds=2)
     assert all(np.isnan(line.shortfall) for line in found.lines)
     assert " -" in repr(found)
 
 
-# What is shown
+# Shown
 
 
 def test_other_nodes_and_metrics_need_no_other_fit(found):
@@ -254,7 +244,7 @@ def test_other_nodes_and_metrics_need_no_other_fit(found):
     assert set(found.results["bl-node"][0].scores) == set(SPLITS)
 
 
-def test_it_is_shown_as_text_and_as_html():
+def test_a_comparison_is_text_and_html():
     found = pretended({"a<b>": (0.8, 0.9, 0.85), "c": (0.5, 0.45, 0.55)}, folds=3)
     text = repr(found).splitlines()
     assert text[1].split()[:3] == ["model", "score", "bounds"]
@@ -266,7 +256,7 @@ def test_it_is_shown_as_text_and_as_html():
     assert "One fold" in repr(pretended({"a": (0.8,)}))
 
 
-def test_it_becomes_a_data_frame(found, monkeypatch):
+def test_a_comparison_as_a_data_frame(found, monkeypatch):
     frame = found.to_pandas()
     assert list(frame.index) == [line.model for line in found.lines]
     assert frame["score"].tolist() == [line.score for line in found.lines]
@@ -275,7 +265,7 @@ def test_it_becomes_a_data_frame(found, monkeypatch):
         found.to_pandas()
 
 
-def test_it_is_drawn(found):
+def test_a_comparison_is_drawn(found):
     figure = found.plot()
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == [
@@ -287,7 +277,7 @@ def test_it_is_drawn(found):
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
-def test_graphs_of_several_kinds_may_be_compared_on():
+def test_folds_may_have_different_kinds_of_labels(perfect_fit):
     many = Graph.from_scipy(
         PLANTED.adjacency,
         PLANTED.features,
@@ -297,4 +287,5 @@ def test_graphs_of_several_kinds_may_be_compared_on():
     folds = [split_graph(PLANTED, percent=40), split_graph(many, percent=40)]
     found = compare(None, ["bl-node"], folds, SHORT, progress=False)
     assert len(found.table["bl-node"]) == 2
-    assert found.lines[0].low <= found.lines[0].score <= found.lines[0].high
+    (line,) = found.lines
+    assert (line.low, line.score, line.high) == (100, 100, 100)

@@ -1,12 +1,13 @@
-"""`hopf`: the command line over the same functions as `hopf_jax`."""
+"""The commands of `hopf`: the functions of `hopf_jax`, on tables in files."""
 
 import argparse
 import dataclasses
 import importlib
+import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,93 +15,113 @@ import scipy.sparse as sp
 
 import hopf_jax
 from hopf_jax import datasets
-from hopf_jax.cli import model_folder, tables
+from hopf_jax.cli import tables
 from hopf_jax.cli.options import config_of, execution_of, make_parser
 from hopf_jax.comparison import compare
+from hopf_jax.config import Choice, Flag, check_fields, constrained
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph
-from hopf_jax.results import Result, decide
-from hopf_jax.runtime import write_atomically
+from hopf_jax.results import Result, decide, load
+from hopf_jax.runtime import sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
+_FORMAT = 1  # Of a model folder.
+_RESULT, _DESCRIPTION = "result.npz", "model.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status."""
+    """Run a command and return its exit status."""
     parser = make_parser(hopf_jax.__version__)
     options, rest = parser.parse_known_args(arguments)
     if options.command == "reproduce":
-        options.rest = rest  # They are another parser's.
+        options.rest = rest  # Options of another parser.
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status = _COMMANDS[options.command](options)
         sys.stdout.flush()
         return status
+    except BrokenPipeError:  # For example `| head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
     except (ValueError, OSError, datasets.DatasetError) as error:
-        if isinstance(error, BrokenPipeError):  # As `| head` does.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _PIPE_CLOSED
-        said = " ".join(str(error).split())
-        print(f"hopf {options.command}: {said}", file=sys.stderr)
+        message = " ".join(str(error).split())
+        print(f"hopf {options.command}: {message}", file=sys.stderr)
         return _BAD_INPUT
     except KeyboardInterrupt:
         print(f"hopf {options.command}: interrupted", file=sys.stderr)
         return _INTERRUPTED
 
 
-# Commands
-
-
 def _fit(options: argparse.Namespace) -> int:
-    config = config_of(options)  # What is wrong is said before anything is read.
+    keywords = _fit_keywords(options)
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out {options.out} is a file; give a folder.")
-    graph, reading, sets = _read(options)
+    graph, settings, sets = _read_graph(options)
     if options.split is not None:
         header = not options.no_header
-        sets = tables.read_split(options.split, reading.nodes, header=header)
+        sets = tables.read_split(options.split, settings.nodes, header=header)
     if sets is None:
         percent = 10.0 if options.percent is None else options.percent
         sets = datasets.draw_split(
             graph.known, percent=percent, fold=options.fold, seed=options.seed
         )
-        _say(options, f"No split is given: drawn, fold {options.fold}, {percent:g}%.")
+        _report(
+            options, f"No split is given: drawn, fold {options.fold}, {percent:g}%."
+        )
     graph = graph.with_split(**sets)
-    _say(options, repr(graph))
-    result = fit(
-        graph,
-        options.model,
-        config,
-        seed=options.seed,
-        progress=False if options.quiet else "auto",
-        execution=execution_of(options),
-    )
-    model_folder.save_model(options.out, result, reading)
-    print("set", "nodes", "micro_f1", "macro_f1", sep="\t")
-    for name in SPLITS:
-        if name in result.scores:
-            scores = [f"{result.scores[name][m]:.4f}" for m in ("micro_f1", "macro_f1")]
-            print(name, int(getattr(graph, name).sum()), *scores, sep="\t")
-    _say(options, f"Written to {options.out}.")
+    _report(options, repr(graph))
+    result = fit(graph, options.model, **keywords)
+    _save_model(options.out, result, settings)
+    _print_row("set", "nodes", "micro_f1", "macro_f1")
+    for name, scores in result.scores.items():
+        values = (f"{scores[metric]:.4f}" for metric in ("micro_f1", "macro_f1"))
+        _print_row(name, int(getattr(graph, name).sum()), *values)
+    _report(options, f"Written to {options.out}.")
     return 0
 
 
+def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:
+    """Return settings as `fit` and `compare` take them, before any table is read."""
+    return {
+        "config": config_of(options),
+        "seed": options.seed,
+        "progress": False if options.quiet else "auto",
+        "execution": execution_of(options),
+    }
+
+
 def _predict(options: argparse.Namespace) -> int:
-    result, reading = model_folder.load_model(options.model)
+    result, settings = _load_model(options.model)
+    nodes: Sequence[str] = settings.nodes
+    graph = None
     if options.edges is None:
         if options.labels is not None:
             raise ValueError(
                 "--labels are of a new graph: give its EDGES and FEATURES."
             )
-        nodes: Sequence[str] = reading.nodes
-        probabilities = result.predict_proba()
     elif options.features is None:
         raise ValueError("a new graph needs EDGES and FEATURES.")
     else:
-        nodes, graph = _read_new(options, result, reading)
-        probabilities = result.predict_proba(graph)
-    text = _predictions(nodes, probabilities, result, options.probabilities)
+        nodes, graph = _read_new_graph(options, result, settings)
+    probabilities = result.predict_proba(graph)
+    names = list(result.label_names)
+    decided = decide(probabilities, result.multilabel)
+    if result.multilabel:
+        header = ["node", "labels"]
+        cells = [[";".join(np.array(names)[row > 0].tolist())] for row in decided]
+    else:
+        header = ["node", "label", "probability"]
+        highest = probabilities.max(axis=1).tolist()
+        cells = [[names[i], p] for i, p in zip(decided, highest, strict=True)]
+    shown = probabilities if options.probabilities else probabilities[:, :0]
+    text = tables.to_csv(
+        header + names[: shown.shape[1]],
+        (
+            [node, *cell, *row.tolist()]
+            for node, cell, row in zip(nodes, cells, shown, strict=True)
+        ),
+    )
     if options.out is None:
         sys.stdout.write(text)
     else:
@@ -109,61 +130,54 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    config = config_of(options)
-    graph, _, sets = _read(options)
+    keywords = _fit_keywords(options)
+    graph, _, sets = _read_graph(options)
     if sets is not None:
         graph = graph.with_split(**sets)
-    _say(options, repr(graph))
+    _report(options, repr(graph))
     found = compare(
         graph,
         [name.strip() for name in options.models.split(",")],
         options.folds,
-        config,
-        seed=options.seed,
         percent=options.percent,
         on=options.on,
         metric=options.metric,
-        progress=False if options.quiet else "auto",
+        **keywords,
     )
     if options.csv:
-        lines = found.lines
-        sys.stdout.write(tables.to_csv(lines[0]._fields, iter(lines)))
+        sys.stdout.write(tables.to_csv(found.lines[0]._fields, found.lines))
     else:
         print(found)
     return 0
 
 
 def _data(options: argparse.Namespace) -> int:
-    known = datasets.DATASETS
     if options.export is not None:
         if len(options.names) != 1:
             raise ValueError("--export writes one dataset: name it.")
         graph = datasets.load_dataset(options.names[0], fold=options.fold)
-        _export(graph, options.export)
-        print(*(options.export / name for name in _EXPORTED), sep="\n")
-        return 0
-    if not options.names:
-        print("name", "task", "nodes", "features", "labels", "folder", sep="\t")
-        for name, entry in known.items():
-            counts = (entry.counts.nodes, entry.counts.features, entry.counts.labels)
-            said = ["-" if count is None else count for count in counts]
-            print(name, entry.task, *said, datasets.find(entry) or "-", sep="\t")
-        return 0
-    rows: list[list[Any]] = [["name", "nodes", "edges", "features", "labels", *SPLITS]]
-    for name in options.names:
-        graph = datasets.load_dataset(name)
-        sets = [int(getattr(graph, each).sum()) for each in SPLITS]
-        sizes = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_labels)
-        rows.append([name, *sizes, *sets])
-    for row in rows:
-        print(*row, sep="\t")
+        print(*tables.export_graph(graph, options.export), sep="\n")
+    elif options.names:
+        graphs = [datasets.load_dataset(name) for name in options.names]
+        _print_row("name", "nodes", "edges", "features", "labels", *SPLITS)
+        for name, graph in zip(options.names, graphs, strict=True):
+            sizes = graph.num_nodes, graph.num_edges, graph.num_features
+            sets = (int(getattr(graph, each).sum()) for each in SPLITS)
+            _print_row(name, *sizes, graph.num_labels, *sets)
+    else:
+        _print_row("name", "task", "nodes", "features", "labels", "folder")
+        for name, entry in datasets.DATASETS.items():
+            counts = entry.counts.nodes, entry.counts.features, entry.counts.labels
+            shown = ("-" if count is None else count for count in counts)
+            _print_row(name, entry.task, *shown, datasets.find(entry) or "-")
     return 0
 
 
 def _reproduce(options: argparse.Namespace) -> int:
     here = pathlib.Path.cwd()
     if (here / "experiments" / "reproduce.py").is_file():
-        sys.path.insert(0, str(here))  # A script's path does not start with its folder.
+        # A console script has its own folder on the path, not the current one.
+        sys.path.insert(0, str(here))
     try:
         module = importlib.import_module("experiments.reproduce")
     except ModuleNotFoundError as error:
@@ -185,153 +199,159 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-# Graphs from tables, and tables from graphs
+def _print_row(*cells: Any) -> None:
+    print(*cells, sep="\t")
 
 
-def _read(options: argparse.Namespace) -> tuple[Graph, model_folder.Reading, Any]:
-    """The graph of the tables, how they were read, and the sets they name."""
+def _report(options: argparse.Namespace, message: str) -> None:
+    if not options.quiet:
+        print(message, file=sys.stderr)
+
+
+# Graphs from tables
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadSettings:
+    """How tables were read, so that those of a new graph are read the same way.
+
+    Attributes:
+      nodes: Names of the fitted nodes, in the order of the result.
+      features: Names of the columns.
+      directed, self_loops: As `Graph.from_edges` takes them.
+      normalize: Rows of features were scaled to sum to 1.
+      sparse: Features were kept as a sparse matrix.
+    """
+
+    nodes: Sequence[str]
+    features: Sequence[str]
+    directed: bool = constrained(Flag())
+    self_loops: str = constrained(Choice(("drop", "keep")))
+    normalize: bool = constrained(Flag())
+    sparse: bool = constrained(Flag())
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for settings that `hopf fit` does not write."""
+        check_fields(self)
+        for name in ("nodes", "features"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not all(isinstance(v, str) for v in (*self.nodes, *self.features)):
+            raise ValueError("names of nodes and features must be text")
+
+    def graph(
+        self, matrix: Any, edges: tables.Edges, labels: Any, label_names: Any
+    ) -> Graph:
+        """Return the graph of these features, edges and labels."""
+        if self.sparse:
+            matrix = sp.csr_array(matrix)
+        elif sp.issparse(matrix):
+            matrix = matrix.toarray()
+        graph = Graph.from_edges(
+            edges.senders,
+            edges.receivers,
+            matrix,
+            labels,
+            weights=edges.weights,
+            directed=self.directed,
+            self_loops=self.self_loops,
+            label_names=label_names,
+            multilabel=None if labels is None else np.ndim(labels) == 2,
+        )
+        if self.normalize:
+            features = datasets.normalize_rows(graph.features)
+            graph = dataclasses.replace(graph, features=features)
+        return graph
+
+
+def _read_tables(
+    options: argparse.Namespace,
+) -> tuple[tables.Features, tables.Edges, tables.Labels]:
     header = not options.no_header
     features = tables.read_features(options.features, header=header)
     edges = tables.read_edges(options.edges, features.nodes, header=header)
-    labels = tables.read_labels(options.labels, features.nodes, header=header)
+    labels = tables.Labels(None, None, None)
+    if options.labels is not None:
+        labels = tables.read_labels(options.labels, features.nodes, header=header)
+    return features, edges, labels
+
+
+def _read_graph(options: argparse.Namespace) -> tuple[Graph, ReadSettings, Any]:
+    """Return the graph of the tables, how they were read, and the sets they name."""
+    features, edges, labels = _read_tables(options)
     sparse = sp.issparse(features.matrix)
     if options.features_as != "auto":
         sparse = options.features_as == "sparse"
-    reading = model_folder.Reading(
-        tuple(features.nodes),
-        tuple(features.names),
-        options.directed,
-        options.self_loops,
-        options.normalize,
-        sparse,
-    )
-    names: Any = labels.names
+    names = ("directed", "self_loops", "normalize")
+    given = {name: getattr(options, name) for name in names}
+    settings = ReadSettings(features.nodes, features.columns, sparse=sparse, **given)
+    classes: Any = labels.names
     if options.label_names is not None:
-        names = [name.strip() for name in options.label_names.split(",")]
-    elif names is None:
-        names = tables.sort_classes(labels.values)
-    graph = _graph(features, edges, labels.values, names, reading)
-    return graph, reading, labels.sets
+        classes = [name.strip() for name in options.label_names.split(",")]
+    elif classes is None:
+        classes = tables.sort_classes(labels.values)
+    graph = settings.graph(features.matrix, edges, labels.values, classes)
+    return graph, settings, labels.sets
 
 
-def _graph(
-    features: tables.Features,
-    edges: tables.Edges,
-    labels: Any,
-    label_names: Any,
-    reading: model_folder.Reading,
-) -> Graph:
-    graph = Graph.from_edges(
-        edges.senders,
-        edges.receivers,
-        model_folder.as_read(features.matrix, reading),
-        labels,
-        weights=edges.weights,
-        directed=reading.directed,
-        self_loops=reading.self_loops,
-        label_names=label_names,
-        multilabel=None if labels is None else np.ndim(labels) == 2,
-    )
-    if not reading.normalize:
-        return graph
-    return dataclasses.replace(graph, features=datasets.normalize_rows(graph.features))
-
-
-def _read_new(
-    options: argparse.Namespace, result: Result, reading: model_folder.Reading
+def _read_new_graph(
+    options: argparse.Namespace, result: Result, settings: ReadSettings
 ) -> tuple[list[str], Graph]:
-    header = not options.no_header
-    features = tables.read_features(options.features, header=header)
-    edges = tables.read_edges(options.edges, features.nodes, header=header)
-    if header and tuple(features.names) != reading.features:
-        features = _reorder(features, reading.features)
-    labels = sets = None
-    if options.labels is not None:
-        known = tables.read_labels(options.labels, features.nodes, header=header)
-        labels, sets = known.values, known.sets
-    names = None if labels is None else result.label_names
-    graph = _graph(features, edges, labels, names, reading)
-    if labels is not None:
-        lent = graph.known if sets is None else sets["train"]
-        graph = graph.with_split(train=lent)
-    return features.nodes, graph
+    """Return the names of the nodes, and the graph with known labels as training."""
+    features, edges, labels = _read_tables(options)
+    matrix, wanted = features.matrix, settings.features
+    if not options.no_header and tuple(features.columns) != wanted:
+        place = {name: i for i, name in enumerate(features.columns)}
+        missing = [name for name in wanted if name not in place]
+        if missing or len(place) != len(wanted):
+            problem = (
+                f"{missing[0]!r} is missing" if missing else "there are others too"
+            )
+            raise ValueError(
+                f"The features must have the {len(wanted)} columns of the fit; "
+                f"{problem}."
+            )
+        matrix = matrix[:, [place[name] for name in wanted]]
+    if labels.values is None:
+        return features.nodes, settings.graph(matrix, edges, None, None)
+    graph = settings.graph(matrix, edges, labels.values, result.label_names)
+    known = graph.known if labels.sets is None else labels.sets["train"]
+    return features.nodes, graph.with_split(train=known)
 
 
-def _reorder(features: tables.Features, wanted: tuple[str, ...]) -> tables.Features:
-    """Columns in the order of the fit."""
-    place = {name: i for i, name in enumerate(features.names)}
-    missing = [name for name in wanted if name not in place]
-    if missing or len(place) != len(wanted):
-        said = f"{missing[0]!r} is missing" if missing else "there are others too"
+# The folder of a model
+
+
+def _save_model(folder: pathlib.Path, result: Result, settings: ReadSettings) -> None:
+    """Write the result, and after it the description, which holds its digest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    result.save(folder / _RESULT)
+    data = {
+        "format": _FORMAT,
+        "sha256": sha256(folder / _RESULT),
+        "reading": dataclasses.asdict(settings),
+    }
+    write_atomically(folder / _DESCRIPTION, (json.dumps(data) + "\n").encode())
+
+
+def _load_model(folder: pathlib.Path) -> tuple[Result, ReadSettings]:
+    """Return what `_save_model` wrote."""
+    path = folder / _DESCRIPTION
+    try:
+        data = json.loads(path.read_bytes())
+        if data["format"] != _FORMAT:
+            raise ValueError(f"format {data['format']}, this version reads {_FORMAT}")
+        settings = ReadSettings(**data["reading"])
+    except FileNotFoundError:
         raise ValueError(
-            f"The features must have the {len(wanted)} columns of the fit; {said}."
+            f"{folder} holds no model: {_DESCRIPTION} is missing. `hopf fit` makes one."
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from None
+    result = load(folder / _RESULT)
+    if sha256(folder / _RESULT) != data["sha256"]:
+        raise ValueError(
+            f"{folder}: {_RESULT} and {_DESCRIPTION} are of two fits. Fit again."
         )
-    columns = [place[name] for name in wanted]
-    return features._replace(names=list(wanted), matrix=features.matrix[:, columns])
-
-
-def _predictions(
-    nodes: Sequence[str], probabilities: np.ndarray, result: Result, all_of_them: bool
-) -> str:
-    names = result.label_names
-    decided = decide(probabilities, result.multilabel)
-    if result.multilabel:
-        header = ["node", "labels"]
-        cells = [[";".join(np.array(names)[row > 0].tolist())] for row in decided]
-    else:
-        header = ["node", "label", "probability"]
-        likeliest = probabilities.max(axis=1).tolist()
-        cells = [[names[i], p] for i, p in zip(decided, likeliest, strict=True)]
-
-    def rows() -> Iterator[list[Any]]:
-        for node, cell, row in zip(nodes, cells, probabilities, strict=True):
-            yield [node, *cell, *(row.tolist() if all_of_them else ())]
-
-    return tables.to_csv([*header, *(names if all_of_them else ())], rows())
-
-
-_EXPORTED = ("edges.csv", "features.csv", "labels.csv")
-
-
-def _export(graph: Graph, target: pathlib.Path) -> None:
-    """A graph as the tables that `fit` reads; nodes are called 0, 1, 2, ..."""
-    target.mkdir(parents=True, exist_ok=True)
-    arcs = graph.adjacency.tocoo()
-    once = arcs.row <= arcs.col if not graph.directed else np.ones(arcs.nnz, bool)
-    ends = [arcs.col[once].tolist(), arcs.row[once].tolist()]
-    header = ["source", "target"]
-    if graph.weights is not None:
-        ends.append(arcs.data[once].tolist())
-        header.append("weight")
-    edges = tables.to_csv(header, zip(*ends, strict=True))
-    names = ["node", *(f"x{j}" for j in range(graph.num_features))]
-    features = tables.to_csv(names, _feature_rows(graph))
-    sets = np.full(graph.num_nodes, "", object)
-    for each in SPLITS:
-        sets[getattr(graph, each)] = each
-    labels = tables.to_csv(
-        ["node", *(graph.label_names if graph.multilabel else ["label"]), "set"],
-        _label_rows(graph, sets),
-    )
-    for name, text in zip(_EXPORTED, (edges, features, labels), strict=True):
-        write_atomically(target / name, text.encode())
-
-
-def _feature_rows(graph: Graph) -> Iterator[list[Any]]:
-    for i in range(graph.num_nodes):
-        row: Any = graph.features[[i]]
-        row = row.toarray() if sp.issparse(row) else np.asarray(row)
-        # 0 rather than 0.0: most of a bag of words is zeros.
-        yield [i, *(v or 0 for v in row[0].tolist())]
-
-
-def _label_rows(graph: Graph, sets: np.ndarray) -> Iterator[list[Any]]:
-    for i in np.flatnonzero(graph.known).tolist():
-        row = graph.labels[i]
-        said = row.tolist() if graph.multilabel else [graph.label_names[row.argmax()]]
-        yield [i, *said, sets[i]]
-
-
-def _say(options: argparse.Namespace, remark: str) -> None:
-    if not options.quiet:
-        print(remark, file=sys.stderr)
+    if len(settings.nodes) != len(result.probabilities):
+        raise ValueError(f"{path} does not list the nodes that were fitted.")
+    return result, settings

@@ -1,4 +1,4 @@
-"""What `hopf` understands: its commands, their options, and their help."""
+"""The command line of `hopf`: its commands, their options, and their help."""
 
 import argparse
 import dataclasses
@@ -13,41 +13,43 @@ from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS
 _TABLES = """\
 tables:
   A table is a .csv, .tsv (either also .gz), .parquet or .npz file. Its first line names
-  the columns (--no-header if not). Nodes go by whatever name or id they have there.
+  the columns (without such a line, say --no-header). Nodes may have any name or id.
     EDGES     two columns, from and to; a third called weight if edges have weights
-    FEATURES  the node, then a column of numbers a feature; it lists every node
-    LABELS    the node, then its class, or a column of 0 and 1 for each of several
-              labels; nodes without a label are left out or have empty cells. A column
-              called set says train, validation or test.
+    FEATURES  the node, then one column of numbers per feature; it lists every node
+    LABELS    the node, then its class, or one column of 0 and 1 per label if nodes have
+              several; leave out nodes without a label, or leave their cells empty. A
+              column called set says train, validation or test.
 """
 _CODES = (
-    "exit codes: 0 done, 2 wrong usage or bad input (one line on stderr says what), \
-130 interrupted."
+    "exit codes: 0 success, 2 wrong usage or bad input (one line on stderr explains), "
+    "130 interrupted."
 )
 _EPILOG = f"""\
 example:
   hopf fit edges.csv features.csv --labels labels.csv --out model/
   hopf predict model/ > predictions.csv
 
-`hopf COMMAND --help` says more of each. Results go to stdout, progress to stderr.
+`hopf COMMAND --help` describes a command. Results go to stdout, progress to stderr.
 {_CODES}
 """
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **keywords: Any) -> None:
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=raw, allow_abbrev=False, **keywords)
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def make_parser(version: str) -> argparse.ArgumentParser:
-    """The parser of `hopf`; `command` of what it returns says which was asked for."""
+    """Return the parser of `hopf`; the attribute `command` names the command."""
     parser = _Parser(
         prog="hopf",
         description="Classify the nodes of a graph by their attributes, their "
         "neighbours and their neighbours' labels.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"hopf {version}")
     commands = parser.add_subparsers(
@@ -57,7 +59,14 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_predict(commands)
     _add_compare(commands)
     _add_data(commands)
-    _add_reproduce(commands)
+    _add_command(
+        commands,
+        "reproduce",
+        "reproduce the paper's table for a dataset (in a clone of the repository)",
+        "Passes its options to experiments.reproduce: --dataset pubmed, --models a,b,\n"
+        "--folds 1,2, --workdir results, ... Experiments are not installed with the\n"
+        "package: run it in the folder of a clone.\n",
+    )
     return parser
 
 
@@ -76,216 +85,135 @@ def _given(options: argparse.Namespace, kind: type) -> dict[str, Any]:
     return {n: getattr(options, n) for n in names if getattr(options, n) is not None}
 
 
-def _command(commands: Any, name: str, says: str, epilog: str) -> Any:
+def _add_command(commands: Any, name: str, summary: str, epilog: str) -> Any:
+    """Add a command and return its parser."""
+    description = summary[0].upper() + summary[1:] + "."
     return commands.add_parser(
-        name,
-        help=says,
-        description=says[0].upper() + says[1:] + ".",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        name, help=summary, description=description, epilog=epilog + _CODES
     )
 
 
 def _add_fit(commands: Any) -> None:
-    fit = _command(
-        commands,
-        "fit",
-        "learn a model from tables, and write it to a folder",
-        _TABLES + "\nPrints the scores of each set, tab-separated.\n" + _CODES,
-    )
-    _add_tables(fit)
-    fit.add_argument(
-        "--out", type=pathlib.Path, required=True, help="folder of the model"
-    )
-    fit.add_argument(
-        "--model",
-        default=DEFAULT_MODEL,
-        metavar="NAME",
-        help=f"one of {', '.join(MODELS)} (default: %(default)s)",
-    )
-    fit.add_argument("--split", metavar="FILE", help="table: node, set")
-    fit.add_argument(
-        "--fold",
-        type=int,
-        default=1,
-        help="which of the splits to draw where none is given (default: 1)",
-    )
-    _add_drawing(fit)
-    _add_settings(fit)
+    summary = "train a model on tables, and write it to a folder"
+    epilog = _TABLES + "\nPrints the scores of each set, tab-separated.\n"
+    parser = _add_command(commands, "fit", summary, epilog)
+    _add_tables(parser)
+    add = parser.add_argument
+    add("--out", type=pathlib.Path, required=True, help="folder to write the model to")
+    names = f"one of {', '.join(MODELS)} (default: %(default)s)"
+    add("--model", default=DEFAULT_MODEL, metavar="NAME", help=names)
+    add("--split", metavar="FILE", help="table with the columns node and set")
+    fold = "number of the split to draw if none is given (default: 1)"
+    add("--fold", type=int, default=1, help=fold)
+    _add_settings(parser)
 
 
 def _add_predict(commands: Any) -> None:
-    predict = _command(
+    parser = _add_command(
         commands,
         "predict",
-        "label the nodes that were fitted, or those of a new graph",
-        "Writes CSV: node, label, probability; or node, labels (with ; between) where\n"
-        "nodes have several. Without tables it is of the nodes that were fitted.\n\n"
+        "predict the labels of the nodes that were fitted, or of a new graph",
+        "Writes CSV: node, label, probability; or node, labels (separated by ;) if\n"
+        "nodes have several. Without tables it predicts the nodes that were fitted.\n\n"
         + _TABLES
-        + "  Labels of a new graph lend to the prediction: all of them, or those of\n"
-        "  the set train if there are sets.\n\n" + _CODES,
+        + "  Labels of a new graph are used as known: all of them, or those of the\n"
+        "  set train if there are sets.\n\n",
     )
-    predict.add_argument("model", type=pathlib.Path, help="folder that hopf fit wrote")
-    predict.add_argument("edges", nargs="?", metavar="EDGES", help="of a new graph")
-    predict.add_argument("features", nargs="?", metavar="FEATURES", help="its nodes")
-    predict.add_argument("--labels", metavar="LABELS", help="known labels of its nodes")
-    predict.add_argument("--no-header", action="store_true", help=_NO_HEADER)
-    predict.add_argument(
-        "--out", type=pathlib.Path, help="CSV file to write (default: stdout)"
-    )
-    predict.add_argument(
-        "--probabilities",
-        action="store_true",
-        help="a further column for the probability of each label",
-    )
+    add = parser.add_argument
+    add("model", type=pathlib.Path, help="folder that hopf fit wrote")
+    add("edges", nargs="?", metavar="EDGES", help="edges of a new graph")
+    add("features", nargs="?", metavar="FEATURES", help="its nodes")
+    add("--labels", metavar="LABELS", help="known labels of its nodes")
+    add("--no-header", action="store_true", help=_NO_HEADER)
+    add("--out", type=pathlib.Path, help="CSV file to write (default: stdout)")
+    probabilities = "add one column with the probability of each label"
+    add("--probabilities", action="store_true", help=probabilities)
 
 
 def _add_compare(commands: Any) -> None:
-    compare = _command(
-        commands,
-        "compare",
-        "compare models on folds of a graph",
-        _TABLES + "\nPrints a table, or with --csv the same as CSV.\n" + _CODES,
-    )
-    _add_tables(compare)
-    compare.add_argument(
-        "--models",
-        default=",".join(FIRST_MODELS),
-        metavar="A,B",
-        help=f"of {', '.join(MODELS)} (default: %(default)s)",
-    )
-    compare.add_argument(
-        "--folds", type=int, default=5, help="splits to draw (default: 5)"
-    )
-    compare.add_argument(
-        "--on",
-        choices=("validation", "test"),
-        default="test",
-        help="nodes to score (default: test)",
-    )
-    compare.add_argument(
-        "--metric",
-        choices=("micro_f1", "macro_f1"),
-        default="micro_f1",
-        help="(default: micro_f1)",
-    )
-    compare.add_argument("--csv", action="store_true", help="print CSV")
-    _add_drawing(compare)
-    _add_settings(compare)
+    epilog = _TABLES + "\nPrints a table, or the same as CSV with --csv.\n"
+    summary = "compare models on several splits of a graph"
+    parser = _add_command(commands, "compare", summary, epilog)
+    _add_tables(parser)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    names = f"some of {', '.join(MODELS)} {default}"
+    add("--models", default=",".join(FIRST_MODELS), metavar="A,B", help=names)
+    add("--folds", type=int, default=5, help=f"number of splits to draw {default}")
+    sets, metrics = ("validation", "test"), ("micro_f1", "macro_f1")
+    add("--on", choices=sets, default="test", help=f"nodes to score {default}")
+    add("--metric", choices=metrics, default="micro_f1", help=f"score {default}")
+    add("--csv", action="store_true", help="print CSV")
+    _add_settings(parser)
 
 
 def _add_data(commands: Any) -> None:
-    data = _command(
+    parser = _add_command(
         commands,
         "data",
-        "list the known datasets, fetch some, or export one as tables",
-        "Without a name: every dataset and the folder it is in, tab-separated. With\n"
-        "names: fetches those that are missing and prints their counts.\n" + _CODES,
+        "list the known datasets, download some, or export one as tables",
+        "Without a name: lists all datasets and their folders, tab-separated. With\n"
+        "names: downloads those that are missing and prints their sizes.\n",
     )
-    data.add_argument("names", nargs="*", metavar="NAME", help="a dataset")
-    data.add_argument(
-        "--export",
-        type=pathlib.Path,
-        metavar="FOLDER",
-        help="write edges.csv, features.csv and labels.csv (with a column set) of one "
-        "dataset",
-    )
-    data.add_argument(
-        "--fold", type=int, default=1, help="whose sets to export (default: 1)"
-    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="a dataset")
+    export = "write edges.csv, features.csv and labels.csv (with a column set) there"
+    add("--export", type=pathlib.Path, metavar="FOLDER", help=export)
+    fold = "number of the split to export (default: 1)"
+    add("--fold", type=int, default=1, help=fold)
 
 
-def _add_reproduce(commands: Any) -> None:
-    _command(
-        commands,
-        "reproduce",
-        "reproduce the paper's table for a dataset (in a clone of the repository)",
-        "Passes its options to experiments.reproduce: --dataset pubmed, --models a,b,\n"
-        "--folds 1,2, --workdir results, ... Experiments are not installed with the\n"
-        "package: run it in the folder of a clone.\n" + _CODES,
-    )
-
-
-_NO_HEADER = "tables have no names of columns in their first line"
+_NO_HEADER = "the first line of tables does not name the columns"
 
 
 def _add_tables(parser: Any) -> None:
-    parser.add_argument("edges", metavar="EDGES", help="table of edges")
-    parser.add_argument("features", metavar="FEATURES", help="table of nodes")
-    parser.add_argument("--labels", metavar="LABELS", required=True, help="table")
-    parser.add_argument("--no-header", action="store_true", help=_NO_HEADER)
-    parser.add_argument(
-        "--directed",
-        action="store_true",
-        help="a node reads only from the nodes with an edge to it",
-    )
-    parser.add_argument(
-        "--self-loops",
-        choices=("drop", "keep"),
-        default="drop",
-        help="edges from a node to itself (default: drop)",
-    )
-    parser.add_argument(
-        "--normalize",
-        action="store_true",
-        help="scale each row of features to sum to 1, as the paper does",
-    )
-    parser.add_argument(
-        "--features-as",
-        choices=("auto", "dense", "sparse"),
-        default="auto",
-        help="how to store features; auto: sparse if wide and mostly 0",
-    )
-    parser.add_argument(
-        "--label-names",
-        metavar="A,B",
-        help="classes in the order of their ids (default: sorted)",
-    )
-
-
-def _add_drawing(parser: Any) -> None:
-    parser.add_argument(
-        "--percent",
-        type=float,
-        help="of all nodes, to train and validate on, where splits are drawn "
-        "(default: 10)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="of all that is drawn (default: 0)"
-    )
-    parser.add_argument(
-        "--quiet", action="store_true", help="no progress bar, no remarks"
-    )
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("edges", metavar="EDGES", help="table of edges")
+    add("features", metavar="FEATURES", help="table of nodes")
+    add("--labels", metavar="LABELS", required=True, help="table of labels")
+    add("--no-header", action="store_true", help=_NO_HEADER)
+    directed = "a node reads only from nodes with an edge to it"
+    add("--directed", action="store_true", help=directed)
+    loops = f"edges from a node to itself {default}"
+    add("--self-loops", choices=("drop", "keep"), default="drop", help=loops)
+    normalize = "scale each row of features to sum to 1, as the paper does"
+    add("--normalize", action="store_true", help=normalize)
+    kinds = ("auto", "dense", "sparse")
+    store = "how to store features; auto: sparse if wide and mostly 0"
+    add("--features-as", choices=kinds, default="auto", help=store)
+    names = "classes in the order of their ids (default: sorted)"
+    add("--label-names", metavar="A,B", help=names)
 
 
 def _add_settings(parser: Any) -> None:
-    """Add one option per field of `Config` and `Execution`, with help from them."""
-    _add_fields(parser.add_argument_group("settings"), Config)
-    _add_fields(parser.add_argument_group("execution"), Execution)
+    """Add options of drawn splits, and one per field of `Config` and `Execution`."""
+    add = parser.add_argument
+    percent = "of all nodes, to train and validate on in drawn splits (default: 10)"
+    add("--percent", type=float, help=percent)
+    add("--seed", type=int, default=0, help="random seed (default: 0)")
+    add("--quiet", action="store_true", help="no progress bar and no messages")
+    for title, kind in (("settings", Config), ("execution", Execution)):
+        add = parser.add_argument_group(title).add_argument
+        help_texts, hints = _attributes(kind.__doc__ or ""), typing.get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            text = f"{help_texts[field.name]} (default: {field.default})"
+            keywords = _keywords(field.name, hints[field.name])
+            option = "--" + field.name.replace("_", "-")
+            add(option, help=text.replace("%", "%%"), **keywords)
 
 
-def _add_fields(group: Any, kind: type) -> None:
-    said = _attributes(kind.__doc__ or "")
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        name, kind = "--" + field.name.replace("_", "-"), hints[field.name]
-        says = f"{said[field.name]} (default: {field.default})".replace("%", "%%")
-        if kind is bool:
-            action = argparse.BooleanOptionalAction
-            group.add_argument(name, action=action, default=None, help=says)
-        elif typing.get_origin(kind) is typing.Literal:
-            group.add_argument(name, choices=typing.get_args(kind), help=says)
-        elif field.name == "devices":
-            group.add_argument(name, type=int, metavar="N", help=says)
-        elif field.name == "fanouts":
-            group.add_argument(name, type=_whole_numbers, metavar="A,B", help=says)
-        else:
-            group.add_argument(name, type=kind, metavar="N", help=says)
+def _keywords(name: str, hint: Any) -> dict[str, Any]:
+    """Return what argparse needs for a field of this name and type."""
+    if name == "fanouts":
+        return {"type": _whole_numbers, "metavar": "A,B"}
+    if hint is bool:
+        return {"action": argparse.BooleanOptionalAction, "default": None}
+    if typing.get_origin(hint) is typing.Literal:
+        return {"choices": typing.get_args(hint)}
+    return {"type": float if hint is float else int, "metavar": "N"}
 
 
 def _attributes(doc: str) -> dict[str, str]:
-    """{field: what the docstring says of it}."""
+    """Return the descriptions of attributes in a docstring, by name."""
     part = doc.split("Attributes:\n", 1)[1]
     found = re.findall(r"^ {6}(\w+): (.*(?:\n {8}.*)*)", part, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}

@@ -1,9 +1,9 @@
-"""Graphs from files of tables, and tables of a graph: CSV, TSV, Parquet and npz.
+"""Tables of nodes, edges and labels: CSV, TSV, Parquet and npz.
 
-A node is called by its text in the tables: any name or id. The first line of a CSV or
-TSV names its columns. In an npz each array is a column; features are an array of two
-dimensions, or the parts of a scipy CSR matrix (`data`, `indices`, `indptr`, `shape`),
-with the nodes' names in `nodes`, which are 0, 1, 2, ... otherwise.
+A node is identified by its text in the tables. The first line of a CSV or TSV names its
+columns. In an npz each array is a column; features are an array of two dimensions, or
+the parts of a scipy CSR matrix (`data`, `indices`, `indptr`, `shape`), with the names
+of nodes in `nodes`, or 0, 1, 2, ... without it.
 """
 
 import collections
@@ -11,43 +11,45 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.graph import prefers_sparse
+from hopf_jax.graph import SPLITS, Graph, prefers_sparse
+from hopf_jax.runtime import write_atomically
 
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
-_SETS = ("train", "validation", "test")
 _CSR = ("data", "indices", "indptr", "shape")
+_SETS = {"val": "validation", "valid": "validation"} | {s: s for s in SPLITS}
 Path = str | os.PathLike
 
 
 class Features(NamedTuple):
-    """A row of numbers a node."""
+    """One row of numbers per node."""
 
     nodes: list[str]
-    names: list[str]  # of the columns
+    columns: list[str]
     matrix: np.ndarray | sp.csr_array
 
 
 class Labels(NamedTuple):
-    """What `Graph` takes as labels: names [N], or 0 and 1 [N, C] with C names."""
+    """Labels as `Graph` takes them: names [N], or 0 and 1 [N, C] with C names."""
 
     values: Any
     names: tuple[str, ...] | None
-    sets: dict[str, np.ndarray] | None  # masks [N], where the table has a column "set"
+    sets: dict[str, np.ndarray] | None  # Masks [N], if the table has a column "set".
 
 
 class Edges(NamedTuple):
-    """Positions of the ends of each edge among the nodes."""
+    """Node indices of both ends of each edge."""
 
     senders: np.ndarray
     receivers: np.ndarray
@@ -55,98 +57,95 @@ class Edges(NamedTuple):
 
 
 def read_features(path: Path, *, header: bool = True) -> Features:
-    """A table of nodes: its first column names the node, the others are numbers."""
+    """Read a table of nodes: their names in the first column, then numbers."""
     kind = _kind(path)
     if kind == ".npz":
-        nodes, names, matrix = _features_of_npz(path)
+        nodes, columns, matrix = _features_from_npz(path)
     elif kind == ".parquet":
         frame = _read_parquet(path)
-        nodes, names = _texts(frame.iloc[:, 0]), list(map(str, frame.columns[1:]))
+        nodes, columns = _texts(frame.iloc[:, 0]), list(map(str, frame.columns[1:]))
         matrix = frame.iloc[:, 1:].to_numpy()
-        if matrix.dtype.kind not in "fiub":
-            odd = next(c for c in names if frame[c].dtype.kind not in "fiub")
-            raise ValueError(f"{path}: column {odd!r} does not hold numbers.")
+        for name, dtype in list(frame.dtypes.items())[1:]:
+            if dtype.kind not in "fiub":
+                raise ValueError(f"{path}: column {name!r} does not hold numbers.")
     else:
-        nodes, names, matrix = _features_of_text(path, header)
-    _check_once(nodes, path)
+        nodes, columns, matrix = _features_from_text(path, header)
+    _check_unique(nodes, path)
     if not nodes:
-        raise ValueError(f"{path} has no rows: a graph needs a node.")
+        raise ValueError(f"{path} has no rows; a graph needs at least one node.")
     if not sp.issparse(matrix) and prefers_sparse(matrix):
         matrix = sp.csr_array(matrix)
-    return Features(nodes, names, matrix)
+    return Features(nodes, columns, matrix)
 
 
 def read_edges(path: Path, nodes: Sequence[str], *, header: bool = True) -> Edges:
-    """A table of edges: sender, receiver, and a column "weight" if there is one."""
+    """Read a table of edges: sender, receiver, and possibly a column "weight"."""
     names, columns = _read_columns(path, header)
     if len(names) < 2:
         raise ValueError(f"{path} has one column; an edge list has two: from, to.")
-    place = {node: i for i, node in enumerate(nodes)}
-    if header and _kind(path) in (".csv", ".tsv") and {*names[:2]} <= place.keys():
+    if header and _kind(path) in (".csv", ".tsv") and {*names[:2]} <= {*nodes}:
         raise ValueError(
-            f"{path}: the first line, {names[0]!r} and {names[1]!r}, are nodes, not "
+            f"{path}: the first line, {names[0]!r} and {names[1]!r}, holds nodes, not "
             "names of columns. Say --no-header."
         )
-    ends = [_positions(column, place, path) for column in columns[:2]]
+    senders, receivers = (_find(column, nodes, path) for column in columns[:2])
     weights = None
     lowered = [name.lower() for name in names]
     if "weight" in lowered[2:] or (len(names) == 3 and not header):
         at = lowered.index("weight", 2) if "weight" in lowered[2:] else 2
-        weights = _numbers(columns[at], path, names[at])
+        weights = _numbers(columns[at], lambda i: (f"row {i + 1}", names[at]), path)
     elif len(names) > 2:
         raise ValueError(
             f"{path} has columns {', '.join(names)}. An edge list has two, from and "
             "to, and may have a third called weight."
         )
-    return Edges(ends[0], ends[1], weights)
+    return Edges(senders, receivers, weights)
 
 
 def read_labels(path: Path, nodes: Sequence[str], *, header: bool = True) -> Labels:
-    """A table of labels: node, then a class, or a column of 0 and 1 a label.
+    """Read a table of labels: node, then a class, or one column of 0 and 1 per label.
 
     Nodes that are not listed, and empty cells, are unknown. A column "set" says train,
     validation, test or nothing.
     """
     names, columns = _read_columns(path, header)
-    place = {node: i for i, node in enumerate(nodes)}
-    at = _positions(columns[0], place, path)
-    _check_once(columns[0], path)
+    at = _find(columns[0], nodes, path, once=True)
     lowered = [name.lower() for name in names]
     sets = None
     if "set" in lowered[1:]:
         i = lowered.index("set", 1)
-        sets = _sets(columns[i], at, len(nodes), path)
-        names, columns = names[:i] + names[i + 1 :], columns[:i] + columns[i + 1 :]
+        sets = _masks(columns.pop(i), at, len(nodes), path)
+        del names[i]
     if len(columns) < 2:
-        raise ValueError(f"{path} has no column of labels beside the nodes'.")
+        raise ValueError(f"{path} has no column of labels besides the nodes.")
     if len(columns) == 2:
         values = np.full(len(nodes), None, object)
         values[at] = np.array([v or None for v in columns[1]], object)
         return Labels(values, None, sets)
     matrix = np.full((len(nodes), len(columns) - 1), np.nan)
-    for j, (name, column) in enumerate(zip(names[1:], columns[1:], strict=True)):
-        filled = [cell if cell != "" else "nan" for cell in column]
-        matrix[at, j] = _numbers(filled, path, name)
+    for j, column in enumerate(columns[1:]):
+        cells = [cell or "nan" for cell in column]
+        matrix[at, j] = _numbers(
+            cells, lambda i, j=j: (f"row {i + 1}", names[j + 1]), path
+        )
     return Labels(matrix, tuple(names[1:]), sets)
 
 
 def read_split(
     path: Path, nodes: Sequence[str], *, header: bool = True
 ) -> dict[str, np.ndarray]:
-    """A table of two columns: node, and train, validation, test or nothing."""
+    """Read a table of two columns: node, and train, validation, test or nothing."""
     _, columns = _read_columns(path, header)
     if len(columns) != 2:
         raise ValueError(
             f"{path} has {len(columns)} columns; a split has node and set."
         )
-    place = {node: i for i, node in enumerate(nodes)}
-    at = _positions(columns[0], place, path)
-    _check_once(columns[0], path)
-    return _sets(columns[1], at, len(nodes), path)
+    at = _find(columns[0], nodes, path, once=True)
+    return _masks(columns[1], at, len(nodes), path)
 
 
 def sort_classes(values: Sequence[str | None]) -> list[str]:
-    """The classes in order: of numbers if all are whole numbers, else of the text.
+    """Return the classes sorted: as numbers if all are whole numbers, else as text.
 
     >>> sort_classes(["10", "2", None]), sort_classes(["10", "2", "a"])
     (['2', '10'], ['10', '2', 'a'])
@@ -157,13 +156,49 @@ def sort_classes(values: Sequence[str | None]) -> list[str]:
     return classes
 
 
-def to_csv(header: Sequence[str], rows: Iterator[Sequence[Any]]) -> str:
-    """Rows as CSV, with plain line ends."""
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV, with "\\n" at line ends."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows(itertools.chain([header], rows))
     return text.getvalue()
+
+
+def export_graph(graph: Graph, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Write a graph as the tables that `hopf fit` reads; nodes are 0, 1, 2, ..."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arcs = graph.adjacency.tocoo()
+    once = arcs.row <= arcs.col if not graph.directed else np.ones(arcs.nnz, bool)
+    edges = {"source": arcs.col[once].tolist(), "target": arcs.row[once].tolist()}
+    if graph.weights is not None:
+        edges["weight"] = arcs.data[once].tolist()
+    columns = (f"x{j}" for j in range(graph.num_features))
+    classes = graph.label_names if graph.multilabel else ("label",)
+    texts = {
+        "edges.csv": to_csv(list(edges), zip(*edges.values(), strict=True)),
+        "features.csv": to_csv(["node", *columns], _feature_rows(graph)),
+        "labels.csv": to_csv(["node", *classes, "set"], _label_rows(graph)),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in texts]
+
+
+def _feature_rows(graph: Graph) -> Iterator[list[Any]]:
+    for i in range(graph.num_nodes):
+        row: Any = graph.features[[i]]
+        row = row.toarray() if sp.issparse(row) else np.asarray(row)
+        # 0 rather than 0.0: most of a bag of words is zeros.
+        yield [i, *(v or 0 for v in row[0].tolist())]
+
+
+def _label_rows(graph: Graph) -> Iterator[list[Any]]:
+    sets = np.full(graph.num_nodes, "", object)
+    for each in SPLITS:
+        sets[getattr(graph, each)] = each
+    for i in np.flatnonzero(graph.known).tolist():
+        row = graph.labels[i]
+        cells = row.tolist() if graph.multilabel else [graph.label_names[row.argmax()]]
+        yield [i, *cells, sets[i]]
 
 
 def _kind(path: Path) -> str:
@@ -190,20 +225,16 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def _rows(reader: Any, path: Path, header: bool) -> tuple[list[str], Iterator[Any]]:
-    """The names of the columns, and the rows after them, all of one length."""
+    """Return the names of the columns, and the rows after them, all of one length."""
     first = next((row for row in reader if row), None)
     if first is None:
         raise ValueError(f"{path} is empty.")
-    names = [name.strip() for name in first]
-    if not header:
-        names = [str(i) for i in range(len(first))]
+    names = [name.strip() if header else str(i) for i, name in enumerate(first)]
 
     def rest() -> Iterator[list[str]]:
         if not header:
             yield first
-        for row in reader:
-            if not row:
-                continue
+        for row in filter(None, reader):
             if len(row) != len(names):
                 raise ValueError(
                     f"{path}, line {reader.line_num}: {len(row)} cells, but the first "
@@ -215,7 +246,7 @@ def _rows(reader: Any, path: Path, header: bool) -> tuple[list[str], Iterator[An
 
 
 def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]:
-    """Names and cells of the columns of a small table, all of it text."""
+    """Return the names and the cells of all columns, as text."""
     kind = _kind(path)
     if kind == ".parquet":
         frame = _read_parquet(path)
@@ -232,15 +263,15 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
         return list(arrays), [_texts(array) for array in arrays.values()]
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
-        columns = [list(column) for column in zip(*rows, strict=True)]
-    stripped = [[cell.strip() for cell in column] for column in columns]
-    return names, stripped or [[] for _ in names]
+        columns = [
+            [cell.strip() for cell in column] for column in zip(*rows, strict=True)
+        ]
+    return names, columns or [[] for _ in names]
 
 
-def _features_of_text(path: Path, header: bool) -> tuple[list[str], list[str], Any]:
+def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str], Any]:
     nodes: list[str] = []
-    parts: list[Any] = []
-    block: list[Any] = []
+    parts = []
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
         if header and len(names) > 1 and all(map(_is_number, names[1:])):
@@ -248,44 +279,32 @@ def _features_of_text(path: Path, header: bool) -> tuple[list[str], list[str], A
                 f"{path}: the first line holds numbers, not names of columns. Say "
                 "--no-header."
             )
-        for row in rows:
+
+        def parse(row: list[str]) -> np.ndarray:
             nodes.append(row[0].strip())
-            try:
-                block.append(np.array(row[1:], np.float64))
-            except ValueError:
-                at = next(i for i, v in enumerate(row) if i and not _is_number(v))
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: {row[at]!r} in column "
-                    f"{names[at]!r} is not a number."
-                ) from None
-            if len(block) == _ROWS_AT_ONCE:
-                parts.append(_pack(block))
-                block = []
-    if block or not parts:
-        parts.append(_pack(block) if block else sp.csr_array((0, len(names) - 1)))
-    matrix = sp.vstack(parts, format="csr")
+            return _numbers(
+                row[1:], lambda i: (f"line {reader.line_num}", names[i + 1]), path
+            )
+
+        values = map(parse, rows)
+        while block := list(itertools.islice(values, _ROWS_AT_ONCE)):
+            with np.errstate(over="ignore"):  # `Graph` refuses infinities.
+                parts.append(sp.csr_array(np.stack(block).astype(np.float32)))
+    matrix = sp.vstack(parts or [sp.csr_array((0, len(names) - 1))], format="csr")
     if not prefers_sparse(matrix):
         matrix = matrix.toarray()
     return nodes, names[1:], matrix
 
 
-def _pack(block: list[np.ndarray]) -> sp.csr_array:
-    rows = np.stack(block)
-    too_large = np.isfinite(rows) & (abs(rows) > np.finfo(np.float32).max)
-    rows[too_large] = np.inf  # Refused by `Graph`, by its place.
-    return sp.csr_array(rows.astype(np.float32))
-
-
-def _features_of_npz(path: Path) -> tuple[list[str], list[str], Any]:
+def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
     arrays = _load_npz(path)
     if all(name in arrays for name in _CSR):
         try:
-            matrix = sp.csr_array(
-                tuple(arrays[name] for name in _CSR[:3]), tuple(arrays["shape"])
-            )
+            data, indices, indptr, shape = (arrays[name] for name in _CSR)
+            matrix = sp.csr_array((data, indices, indptr), tuple(shape))
             matrix.check_format()
         except (ValueError, TypeError, IndexError) as error:
-            raise ValueError(f"{path} is no CSR matrix: {error}.") from None
+            raise ValueError(f"{path} does not hold a CSR matrix: {error}.") from None
     else:
         wide = [name for name, array in arrays.items() if array.ndim == 2]
         if len(wide) != 1:
@@ -295,9 +314,7 @@ def _features_of_npz(path: Path) -> tuple[list[str], list[str], Any]:
             )
         matrix = arrays[wide[0]]
     count, width = matrix.shape
-    nodes = (
-        _texts(arrays["nodes"]) if "nodes" in arrays else list(map(str, range(count)))
-    )
+    nodes = _texts(arrays.get("nodes", np.arange(count)))
     if len(nodes) != count:
         raise ValueError(
             f"{path} has {len(nodes)} nodes, but {count} rows of features."
@@ -347,45 +364,52 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _positions(column: list[str], place: dict[str, int], path: Path) -> np.ndarray:
+def _find(
+    column: list[str], nodes: Sequence[str], path: Path, *, once: bool = False
+) -> np.ndarray:
+    """Return the indices of nodes by their names."""
+    if once:
+        _check_unique(column, path)
+    index = {node: i for i, node in enumerate(nodes)}
     try:
-        return np.fromiter(map(place.__getitem__, column), np.int64, len(column))
+        return np.fromiter(map(index.__getitem__, column), np.int64, len(column))
     except KeyError:
-        row = next(i for i, node in enumerate(column) if node not in place)
+        row = next(i for i, node in enumerate(column) if node not in index)
         raise ValueError(
             f"{path}, row {row + 1}: node {column[row]!r} is not in the features."
         ) from None
 
 
-def _numbers(column: list[str], path: Path, name: str) -> np.ndarray:
+def _numbers(cells: list[str], place: Any, path: Path) -> np.ndarray:
+    """Return cells as numbers; `place(i)` is the line or row and the column of one."""
     try:
-        return np.array(column, np.float64)
+        return np.array(cells, np.float64)
     except ValueError:
-        row = next(i for i, cell in enumerate(column) if not _is_number(cell))
+        at = next(i for i, cell in enumerate(cells) if not _is_number(cell))
+        where, column = place(at)
         raise ValueError(
-            f"{path}, row {row + 1}: {column[row]!r} in {name!r} is not a number."
+            f"{path}, {where}: {cells[at]!r} in column {column!r} is not a number."
         ) from None
 
 
-def _check_once(nodes: list[str], path: Path) -> None:
+def _check_unique(nodes: list[str], path: Path) -> None:
     if len(set(nodes)) < len(nodes):
         twice, _ = collections.Counter(nodes).most_common(1)[0]
         raise ValueError(f"{path} lists node {twice!r} twice.")
 
 
-def _sets(
+def _masks(
     column: list[str], at: np.ndarray, count: int, path: Path
 ) -> dict[str, np.ndarray]:
-    masks = {name: np.zeros(count, bool) for name in _SETS}
-    said = {"": None, "val": "validation", "valid": "validation"}
-    said |= {name: name for name in _SETS}
+    """Return the masks [N] of the sets that a column names."""
+    masks = {name: np.zeros(count, bool) for name in SPLITS}
     for row, (cell, node) in enumerate(zip(column, at.tolist(), strict=True)):
-        name = said.get(cell.lower(), "?")
-        if name == "?":
-            raise ValueError(
-                f"{path}, row {row + 1}: {cell!r} is no set; use "
-                f"{', '.join(_SETS)} or nothing."
-            )
-        if name is not None:
+        name = _SETS.get(cell.lower(), cell)
+        if name in masks:
             masks[name][node] = True
+        elif name:
+            raise ValueError(
+                f"{path}, row {row + 1}: {cell!r} is not a set; use "
+                f"{', '.join(SPLITS)} or nothing."
+            )
     return masks

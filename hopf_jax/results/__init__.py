@@ -1,4 +1,4 @@
-"""What `fit` returns, and what can be asked of it."""
+"""What `fit` returns: predictions, scores, confidence, explanations and figures."""
 
 from hopf_jax.results.calibration import Confidence, calibrate
 from hopf_jax.results.explanations import Explanation, influences
@@ -6,10 +6,10 @@ from hopf_jax.results.result import (
     Result,
     decide,
     decide_as_scored,
-    load,
     make_net,
     node_scores,
     readable,
     score,
 )
-from hopf_jax.results.text_tables import html_table, text_table
+from hopf_jax.results.serialization import load
+from hopf_jax.results.text_tables import Tabular

@@ -1,24 +1,24 @@
-"""Confidence that can be believed: probabilities softened by one temperature.
+"""Calibrated confidence: probabilities rescaled by one temperature.
 
 Guo et al. 2017, "On calibration of modern neural networks": probabilities become
-softmax(logits / T), or sigmoid(logits / T) where a node has several labels. What is
-predicted stays the same, only how sure it is changes.
+softmax(logits / T), or sigmoid(logits / T) with several labels per node. Predicted
+labels stay the same; only their probabilities change.
 """
 
 import dataclasses
 from typing import Any
 
 import numpy as np
-import scipy  # scipy.optimize is imported when it is first used
+import scipy  # Lazy: scipy.optimize is imported when it is first used.
 
 from hopf_jax.graph import Graph
-from hopf_jax.results.text_tables import html_table, text_table
+from hopf_jax.results.text_tables import Tabular
 
-NUM_BINS = 15  # of the expected calibration error, as Guo et al. have them
+_NUM_BINS = 15  # Of the expected calibration error, as in Guo et al.
 _NUM_FOLDS = 5
-_LARGEST = 20.0  # T is between 1 / this and this
-_MOST_ENTRIES = 200_000  # Probabilities that one number is learned from.
-_LEAST = 1e-30  # A float32 that underflowed had a logit below this one's.
+_LARGEST = 20.0  # Bounds of the temperature: 1 / this, and this.
+_MOST_ENTRIES = 200_000  # Number of probabilities that the temperature is fitted to.
+_LEAST = 1e-30  # Stands for a float32 probability that underflowed to 0.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Calibration:
     """A temperature, and the expected calibration error (ECE) before and after it.
 
     Attributes:
-      temperature: above 1 the model was too sure of itself, below 1 not enough.
-      ece_before: {"validation": ..., "test": ...}; test only if there are such nodes.
-      ece_after: the same. On validation nodes each fifth is judged with a temperature
-        of the other four (None for a single node), on test nodes with `temperature`.
+      temperature: Above 1 if the model was overconfident, below 1 if underconfident.
+      ece_before: {"validation": ..., "test": ...}; test only if there are test nodes.
+      ece_after: Likewise. For validation nodes it is cross-validated: each fifth uses a
+        temperature fitted to the other four (None for a single node).
     """
 
     temperature: float
@@ -38,13 +38,13 @@ class Calibration:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Confidence:
+class Confidence(Tabular):
     """Calibrated probabilities of some nodes.
 
     Attributes:
       probabilities: [n, C].
-      multilabel: several labels a node.
-      calibration: where they come from.
+      multilabel: Several labels per node.
+      calibration: The temperature and the errors before and after it.
     """
 
     probabilities: np.ndarray
@@ -53,7 +53,7 @@ class Confidence:
 
     @property
     def values(self) -> np.ndarray:
-        """The chance that a prediction is right: [n], or [n, C] of several labels."""
+        """Probability that a prediction is right: [n], or [n, C] if multi-label."""
         if self.multilabel:
             return np.maximum(self.probabilities, 1 - self.probabilities)
         return self.probabilities.max(axis=1)
@@ -73,40 +73,35 @@ class Confidence:
         """As in `Calibration`."""
         return self.calibration.ece_after
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = [("ECE, %", "before", "after")]
-        for name, before in self.ece_before.items():
-            after = self.ece_after[name]
-            said = "-" if after is None else f"{100 * after:.1f}"
-            cells.append((name, f"{100 * before:.1f}", said))
-        return cells
-
     def _caption(self) -> str:
         count = len(self.probabilities)
         return f"Confidence of {count} nodes, temperature {self.temperature:.2f}"
 
-    def __repr__(self) -> str:
-        return text_table(self._caption(), self._cells())
-
-    def _repr_html_(self) -> str:
-        return html_table(self._caption(), self._cells())
+    def _cells(self) -> list[tuple[str, ...]]:
+        cells: list[tuple[str, ...]] = [("ECE, %", "before", "after")]
+        for name, before in self.ece_before.items():
+            after = self.ece_after[name]
+            shown = "-" if after is None else f"{100 * after:.1f}"
+            cells.append((name, f"{100 * before:.1f}", shown))
+        return cells
 
 
 def calibrate(graph: Graph, probabilities: np.ndarray) -> Calibration:
-    """A temperature for these probabilities [N, C], from the validation nodes.
+    """Fit a temperature for probabilities [N, C] to the validation nodes.
 
-    The weights were chosen by the same nodes, which makes a model look a little better
-    on them than it is; the error on test nodes does not have this flaw.
+    The weights were selected by the same nodes, so the error on them is slightly
+    optimistic; the error on test nodes is not.
     """
     many = graph.multilabel
-    held = np.flatnonzero(graph.validation)
     most = max(2, _MOST_ENTRIES // max(1, graph.num_labels))
-    # In random order, always the same: folds must not follow the order of the ids.
-    held = np.random.default_rng(0).permutation(held)[:most]
-    said, true = probabilities[held], graph.labels[held]
+    # Shuffled with a fixed seed, so that folds do not follow the order of node ids.
+    nodes = np.random.default_rng(0).permutation(np.flatnonzero(graph.validation))
+    said, true = probabilities[nodes[:most]], graph.labels[nodes[:most]]
     temperature = fit_temperature(said, true, many)
     before = {"validation": calibration_error(said, true, many)}
-    after: dict[str, float | None] = {"validation": _cross_fitted(said, true, many)}
+    after: dict[str, float | None] = {
+        "validation": _cross_validated_error(said, true, many)
+    }
     if graph.test.any():
         said, true = probabilities[graph.test], graph.labels[graph.test]
         before["test"] = calibration_error(said, true, many)
@@ -116,10 +111,10 @@ def calibrate(graph: Graph, probabilities: np.ndarray) -> Calibration:
 
 
 def fit_temperature(said: np.ndarray, true: np.ndarray, multilabel: bool) -> float:
-    """The likeliest temperature, given probabilities and labels, both [n, C].
+    """Return the most likely temperature, given probabilities and labels, both [n, C].
 
-    A weak prior (log T is normal around 0 with deviation 1/2) keeps it finite where
-    every node is right, or where there are few.
+    A weak prior (log T is normal around 0 with deviation 1/2) keeps it finite where all
+    predictions are right, or nodes are few.
     """
     logits = _logits(said, multilabel)
     chosen = true.astype(bool)
@@ -140,7 +135,7 @@ def fit_temperature(said: np.ndarray, true: np.ndarray, multilabel: bool) -> flo
 
 
 def soften(said: np.ndarray, temperature: float, multilabel: bool) -> np.ndarray:
-    """Probabilities [n, C] at another temperature; their order stays."""
+    """Return probabilities [n, C] at another temperature; their order is kept."""
     scaled = _logits(said, multilabel) / temperature
     if multilabel:
         return np.exp(-np.logaddexp(0, -scaled)).astype(np.float32)
@@ -148,14 +143,14 @@ def soften(said: np.ndarray, temperature: float, multilabel: bool) -> np.ndarray
 
 
 def calibration_error(
-    said: np.ndarray, true: np.ndarray, multilabel: bool, num_bins: int = NUM_BINS
+    said: np.ndarray, true: np.ndarray, multilabel: bool, num_bins: int = _NUM_BINS
 ) -> float:
-    """The expected calibration error: how far confidence is from the share right.
+    """Return the expected calibration error of probabilities [n, C].
 
     Predictions are put into bins of equal width by their confidence; the error is the
-    mean over predictions of |confidence - share right| of their bin. With several
-    labels a node, every label of every node is a prediction, its confidence is its
-    probability, and right means present.
+    mean over predictions of |confidence - accuracy| of their bin. With several labels
+    per node, every label of every node is a prediction, its confidence is its
+    probability, and it is right if the label is present.
     """
     if multilabel:
         sure, right = said.ravel().astype(np.float64), true.ravel().astype(bool)
@@ -169,7 +164,9 @@ def calibration_error(
     return float(np.abs(gap).sum() / sure.size)
 
 
-def _cross_fitted(said: np.ndarray, true: np.ndarray, multilabel: bool) -> float | None:
+def _cross_validated_error(
+    said: np.ndarray, true: np.ndarray, multilabel: bool
+) -> float | None:
     count = len(said)
     if count < 2:
         return None
@@ -183,11 +180,11 @@ def _cross_fitted(said: np.ndarray, true: np.ndarray, multilabel: bool) -> float
 
 
 def _logits(said: np.ndarray, multilabel: bool) -> np.ndarray:
-    """What the probabilities were made of; of a softmax up to a constant a node."""
+    """Return logits of probabilities; for a softmax, up to a constant per node."""
     said = said.astype(np.float64)
     if not multilabel:
         return np.log(np.maximum(said, _LEAST))
-    # The next float32 below 1 is 6e-8 away.
+    # Below 1 by half the distance to the next float32.
     within = np.clip(said, _LEAST, 1 - 3e-8)
     return np.log(within) - np.log1p(-within)
 

@@ -1,5 +1,8 @@
-"""The file of a saved result: read without trust, and checked before it is used."""
+"""Saving and loading a result: an uncompressed npz file, checked when it is read."""
 
+import dataclasses
+import functools
+import io
 import json
 import os
 import struct
@@ -7,57 +10,135 @@ import zipfile
 import zlib
 from typing import Any
 
+import jax
 import numpy as np
 
-from hopf_jax.config import Config
-from hopf_jax.graph import check_whole
-from hopf_jax.kernels import Sizes
+from hopf_jax.config import Whole, config_from_json
+from hopf_jax.kernels import (
+    Kernel,
+    Sizes,
+    find_kernel,
+    kernel_from_json,
+    kernel_to_json,
+)
+from hopf_jax.results.calibration import Calibration
+from hopf_jax.results.result import Result, make_net
+from hopf_jax.runtime import is_main, write_atomically
 
-FORMAT = 2
+_FORMAT = 2
 _OLDER = (1,)  # Without a calibration.
-# What numpy, zipfile and json raise on a file that is another's, cut short or damaged.
-UNREADABLE = (
+_SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
+# What numpy, zipfile and json raise for a file that is damaged or of another kind.
+_UNREADABLE = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, OSError, MemoryError, RuntimeError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
 
 
-def read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The description of a result and its arrays; raises one of `UNREADABLE`."""
-    # Opened here, as numpy leaves a damaged file open.
+def save(result: Result, path: str | os.PathLike) -> None:
+    """Write a result to a file; see `Result.save`."""
+    if not is_main():
+        return
+
+    def timeless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{k: v for k, v in r.items() if k != _SECONDS} for r in records]
+
+    meta = {
+        "format": _FORMAT,
+        "row": kernel_to_json(result.kernel),  # The key of version 0.1.
+        "config": dataclasses.asdict(result.config),
+        "sizes": dataclasses.asdict(result.sizes),
+        "seed": result.seed,
+        "multilabel": result.multilabel,
+        "label_names": result.label_names,
+        "iteration": result.iteration,
+        "scores": result.scores,
+        "history": timeless(result.history),
+        "iterations": timeless(result.iterations),
+        "calibration": result.calibration and dataclasses.asdict(result.calibration),
+    }
+    arrays: dict[str, Any] = {
+        "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
+        "probabilities": result.probabilities,
+    }
+    for t, params in enumerate(result.weights, start=1):
+        arrays |= {f"{t}/{name}": np.asarray(params[name]) for name in sorted(params)}
+    memory = io.BytesIO()
+    np.savez(memory, **arrays)
+    write_atomically(path, memory.getvalue())
+
+
+def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
+    """Return a result that was saved with `Result.save`, also by version 0.1.
+
+    Args:
+      path: The file.
+      kernel: Needed only where the saved kernel has an aggregator of your own.
+    """
+    try:
+        meta, arrays = _read(path)
+        fields = _fields(meta, arrays.pop("probabilities"))
+        weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
+        for name, array in arrays.items():
+            number, part = name.split("/")
+            weights[range(1, len(weights) + 1).index(int(number))][part] = array
+        if kernel is None:  # Any aggregator: it is looked up below, with its own error.
+            kernel_from_json(meta["row"] | {"aggregate": "mean"})
+    except FileNotFoundError:
+        raise
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{os.fspath(path)} is not a result saved by this library: {error}."
+        ) from error
+    saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
+    net = make_net(saved, fields["config"], fields["sizes"])
+    declare = functools.partial(net.init, method="declare")
+    params = jax.eval_shape(declare, jax.random.key(0))["params"]
+    wanted = {name: leaf.shape for name, leaf in params.items()}
+    for t, params in enumerate(weights, start=1):
+        found = {name: array.shape for name, array in params.items()}
+        if found != wanted or not all(map(_is_float32, params.values())):
+            raise ValueError(
+                f"{os.fspath(path)} holds weights {found} of iteration {t}, but its "
+                f"kernel has {wanted}. The file is damaged, or kernel= is not the one "
+                "that was saved in it."
+            )
+    return Result(kernel=saved, weights=tuple(weights), **fields)
+
+
+def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the JSON part of a file and its arrays; raise one of `_UNREADABLE`."""
+    # Opened here, because numpy leaves a damaged file open.
     with open(path, "rb") as file:
         with zipfile.ZipFile(file) as listed:
             if any(info.compress_type for info in listed.infolist()):
-                raise ValueError("it is compressed")  # And may fill all memory.
+                raise ValueError("it is compressed")  # It could fill all memory.
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     meta = json.loads(arrays.pop("meta").tobytes())
-    if meta["format"] not in (FORMAT, *_OLDER):
-        raise ValueError(f"format {meta['format']}, this version reads {FORMAT}")
+    if meta["format"] not in (_FORMAT, *_OLDER):
+        raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
     return meta, arrays
 
 
-def check(
-    meta: dict[str, Any], sizes: Sizes, config: Config, probabilities: np.ndarray
-) -> None:
-    """Raises if what a file says of a result does not hang together."""
-    check_whole(sizes.features, "features", 1)
-    check_whole(sizes.labels, "labels", 1)
-    check_whole(sizes.summary, "summary")
-    names = meta["label_names"]
+def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
+    """Return fields of `Result`; raise `ValueError` if they contradict one another."""
+    config, sizes = config_from_json(meta["config"]), Sizes(**meta["sizes"])
+    names, count = meta["label_names"], len(meta["iterations"])
     records = (*meta["history"], *meta["iterations"])
     scores = [meta["scores"], *(record["scores"] for record in meta["iterations"])]
-    good = {
+    valid = {
         "sizes": (sizes.hidden, sizes.num_hops) == (config.hidden_size, config.num_hops)
-        and max(sizes.features, sizes.labels, sizes.summary) < 2**31,
-        "seed": check_whole(meta["seed"], "seed") < 2**32,
+        and all(map(Whole(1).accepts, (sizes.features, sizes.labels)))
+        and Whole(0).accepts(sizes.summary),
+        "seed": Whole(0, 2**32 - 1).accepts(meta["seed"]),
         "multilabel": isinstance(meta["multilabel"], bool),
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
         and all(isinstance(name, str) for name in names),
-        "iteration": meta["iteration"] in range(1, len(meta["iterations"]) + 1),
+        "iteration": Whole(1, count).accepts(meta["iteration"]),
         "history": all(isinstance(record, dict) for record in records),
         "scores": all(
             isinstance(each[name], float)
@@ -65,15 +146,23 @@ def check(
             for each in sets.values()
             for name in ("micro_f1", "macro_f1")
         ),
-        "probabilities": is_float32(probabilities)
+        "probabilities": _is_float32(probabilities)
         and probabilities.ndim == 2
         and probabilities.shape[1] == sizes.labels,
     }
-    for name, holds in good.items():
+    for name, holds in valid.items():
         if not holds:
             raise ValueError(f"its {name} cannot be right")
+    calibration = meta.get("calibration")
+    as_saved = "seed", "multilabel", "iteration", "scores", "history", "iterations"
+    return {name: meta[name] for name in as_saved} | {
+        "config": config,
+        "sizes": sizes,
+        "label_names": tuple(names),
+        "probabilities": probabilities,
+        "calibration": None if calibration is None else Calibration(**calibration),
+    }
 
 
-def is_float32(array: np.ndarray) -> bool:
-    """32-bit floats, all of them finite."""
+def _is_float32(array: np.ndarray) -> bool:
     return array.dtype == np.float32 and bool(np.isfinite(array).all())

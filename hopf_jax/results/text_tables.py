@@ -1,35 +1,46 @@
-"""Tables of text, for a terminal and for a notebook."""
+"""Tables of text for a terminal, and the same as HTML for a notebook."""
 
 import html
 from collections.abc import Iterable, Sequence
 
-Cells = Sequence[Sequence[str]]  # the heading first
+Cells = Sequence[Sequence[str]]  # Rows of cells, the header first.
 
 
-def text_table(caption: str, cells: Cells, remarks: str = "") -> str:
-    """Columns of spaces, the first to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rows = [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
-    return "\n".join([caption, *rows, *([remarks] if remarks else [])])
+class Tabular:
+    """Base class of objects that are shown as a table."""
 
+    def _caption(self) -> str:
+        raise NotImplementedError
 
-def html_table(caption: str, cells: Cells, remarks: str = "") -> str:
-    """The same as HTML; what is in the cells is text, not markup."""
-    head, *body = cells
-    last = f"<p>{html.escape(remarks)}</p>" if remarks else ""
-    return (
-        f"<table><caption>{html.escape(caption)}</caption>"
-        f"<thead>{_row(head, 'th')}</thead>"
-        f"<tbody>{''.join(_row(row, 'td') for row in body)}</tbody></table>{last}"
-    )
+    def _cells(self) -> Cells:
+        raise NotImplementedError
+
+    def _remarks(self) -> str:
+        return ""
+
+    def __repr__(self) -> str:
+        cells, remarks = self._cells(), self._remarks()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        rows = [
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self._caption(), *rows, *([remarks] if remarks else [])])
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        remarks = html.escape(self._remarks())
+        return (
+            f"<table><caption>{html.escape(self._caption())}</caption>"
+            f"<thead>{_row(head, 'th')}</thead>"
+            f"<tbody>{''.join(_row(row, 'td') for row in body)}</tbody></table>"
+            + (f"<p>{remarks}</p>" if remarks else "")
+        )
 
 
 def _row(cells: Iterable[str], tag: str) -> str:
-    said = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{said}</tr>"
+    inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{inner}</tr>"

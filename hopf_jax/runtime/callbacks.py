@@ -1,31 +1,42 @@
 """Callbacks for `fit(callbacks=[...])`: lines of JSON, and TensorBoard."""
 
+import contextlib
 import datetime
 import json
 import os
 import pathlib
 import sys
-from typing import Any, Self
+from typing import Any
 
 import jax
 
 
-class JsonLines:
-    """A line of JSON an epoch: time, event, run, process, and the epoch's record.
+class _Closing(contextlib.AbstractContextManager):
+    """A context manager that closes itself."""
 
-    After a run that was stopped and goes on, epochs since its last checkpoint have a
-    line of each attempt; the later ones count.
+    def close(self) -> None:
+        """Close the files."""
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
+class JsonLines(_Closing):
+    """One line of JSON per epoch: time, event, run, process, and the epoch's record.
+
+    After a run was stopped and resumed, epochs since its last checkpoint have one line
+    per attempt; the later ones count.
 
     Args:
-      path: a local file, added to; "-" for stdout.
-      run: names the run in every line.
+      path: A local file to append to; "-" for stdout.
+      run: Name of the run, in every line.
     """
 
     def __init__(self, path: str | os.PathLike, run: str = "") -> None:
         if "://" in os.fspath(path):
             raise ValueError(
-                f"Lines cannot be added to {os.fspath(path)}. Give a local file, or - "
-                "for stdout, which batch systems collect."
+                f"Lines cannot be appended to {os.fspath(path)}. Give a local file, or "
+                "- for stdout, which batch systems collect."
             )
         self._run = run
         self._file = None
@@ -35,24 +46,21 @@ class JsonLines:
             self._file = target.open("a", encoding="utf-8")
 
     def __call__(self, record: dict[str, Any]) -> None:
-        """An epoch, as `fit` tells it."""
+        """Write the record of an epoch."""
         self.write("epoch", **record)
 
     def write(self, event: str, **fields: Any) -> None:
-        """A line of one's own."""
-        now = datetime.datetime.now(datetime.UTC)
-        about: dict[str, Any] = {
-            "time": now.isoformat(timespec="milliseconds"),
-            "event": event,
-        }
-        about |= {"run": self._run, "process": jax.process_index()}
+        """Write a line with any fields."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        line = {"time": now, "event": event, "run": self._run}
+        line |= {"process": jax.process_index()} | fields
         # In one piece, so that lines of several processes do not mix.
         file = self._file or sys.stdout
-        file.write(json.dumps(about | fields) + "\n")
+        file.write(json.dumps(line) + "\n")
         file.flush()
 
     def write_result(self, result: Any) -> None:
-        """A line an iteration, and one for the result."""
+        """Write one line per iteration, and one for the result."""
         for record in result.iterations:
             self.write("iteration", **record)
         self.write(
@@ -63,25 +71,19 @@ class JsonLines:
         )
 
     def close(self) -> None:
-        """Close the file, if it is one."""
+        """Close the file; stdout stays open."""
         if self._file is not None:
             self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
-class TensorBoard:
-    """Losses, F1 scores and learning rate as TensorBoard reads them.
+class TensorBoard(_Closing):
+    """Losses, F1 scores and learning rate for TensorBoard.
 
     Every iteration is a run of its own, `FOLDER/iteration-1` and so on, with the epoch
-    as its step. A run that goes on takes back the epochs it does again.
+    as its step. A resumed run replaces the epochs that it repeats.
 
     Args:
-      folder: for the event files; local, or what tensorboardX takes.
+      folder: Folder of the event files; local, or what tensorboardX takes.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -98,28 +100,20 @@ class TensorBoard:
         self._writer: Any = None
 
     def __call__(self, record: dict[str, Any]) -> None:
-        """An epoch, as `fit` tells it."""
-        epoch = record["epoch"]
-        if self._iteration != record["iteration"]:
+        """Write the record of an epoch."""
+        values = dict(record)
+        iteration, epoch = values.pop("iteration"), values.pop("epoch")
+        if self._iteration != iteration:
             self.close()
-            self._iteration = record["iteration"]
-            folder = os.path.join(self._folder, f"iteration-{self._iteration}")
+            self._iteration = iteration
+            folder = os.path.join(self._folder, f"iteration-{iteration}")
             self._writer = self._make(folder, purge_step=epoch)
-        for name, value in record.items():
-            if name not in ("epoch", "iteration"):
-                part, _, what = name.partition("_")
-                known = part in ("train", "validation")
-                self._writer.add_scalar(
-                    f"{what}/{part}" if known else name, value, epoch
-                )
+        for name, value in values.items():
+            part, _, what = name.partition("_")
+            tag = f"{what}/{part}" if part in ("train", "validation") else name
+            self._writer.add_scalar(tag, value, epoch)
 
     def close(self) -> None:
-        """Write what is waiting to be written."""
+        """Write everything to the files."""
         if self._writer is not None:
             self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()

@@ -1,17 +1,18 @@
-"""The processes of one job: who they are, and what they tell one another.
+"""The processes of one job: joining them, and exchanging arrays.
 
-JAX's own runtime does the work. A process that dies takes the others with it, so that
-whoever started the job (GKE, Slurm, `experiments.launch`) starts all of them again.
+If a process dies, JAX ends the others, so that whatever started the job (GKE, Slurm,
+`experiments.launch`) restarts all of them.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-# Signs of a cluster that jax would join. It is asked itself, unless it is too late.
+# Variables of clusters that jax joins by itself.
 _CLUSTERS = ("SLURM_STEP_NODELIST", "OMPI_MCA_orte_hnp_uri", "TPU_WORKER_HOSTNAMES")
 _EXPLICIT = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",
@@ -28,39 +29,39 @@ def initialize(
     heartbeat_seconds: int = 30,
     start_seconds: int = 300,
 ) -> bool:
-    """Join the other processes of this job, if there are any. Call it before all else.
+    """Join the other processes of this job, if there are any, before using JAX.
 
     What is not given is read from JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
-    JAX_PROCESS_ID; failing these, jax finds out for itself on Slurm, Open MPI, GKE and
-    TPUs of GCE.
+    JAX_PROCESS_ID; without them, JAX detects Slurm, Open MPI, GKE and TPUs of GCE.
 
     Args:
-      coordinator: host:port that process 0 listens on.
-      num_processes: how many there are.
-      process_id: which one this is, from 0.
-      heartbeat_seconds: silence after which a process counts as dead, and all end.
-      start_seconds: how long to wait for the others to come.
+      coordinator: host:port on which process 0 listens.
+      num_processes: Number of processes.
+      process_id: Number of this process, from 0.
+      heartbeat_seconds: Silence after which a process counts as dead, and all end.
+      start_seconds: How long to wait for the others at the start.
 
     Returns:
-      Whether there is a job to join; False is an ordinary run in one process.
+      Whether there is a job to join; False for an ordinary run in one process.
     """
-    coordinator = coordinator or os.environ.get(_EXPLICIT["coordinator"])
-    num_processes = _whole("num_processes", num_processes)
-    process_id = _whole("process_id", process_id)
-    given = dict(zip(_EXPLICIT, (coordinator, num_processes, process_id), strict=True))
+    given: dict[str, Any] = {
+        "coordinator": coordinator or os.environ.get(_EXPLICIT["coordinator"]),
+        "num_processes": _whole("num_processes", num_processes),
+        "process_id": _whole("process_id", process_id),
+    }
     missing = [name for name, value in given.items() if value is None]
     try:
-        # What is missing jax asks the cluster for, if it knows the kind.
+        # JAX asks the cluster for what is missing, if it knows the kind.
         jax.distributed.initialize(
-            coordinator,
-            num_processes,
-            process_id,
+            given["coordinator"],
+            given["num_processes"],
+            given["process_id"],
             initialization_timeout=start_seconds,
             heartbeat_timeout_seconds=heartbeat_seconds,
             shutdown_timeout_seconds=heartbeat_seconds,
         )
     except RuntimeError:
-        # Devices are in use already. Alone, in a notebook or a test, that is no matter.
+        # Devices are in use already, which is fine for one process, as in a notebook.
         if len(missing) < len(given) or any(name in os.environ for name in _CLUSTERS):
             raise
         return False
@@ -78,27 +79,26 @@ def initialize(
 
 
 def _whole(name: str, value: int | None) -> int | None:
+    """Return an argument, or what its environment variable says."""
     text = os.environ.get(_EXPLICIT[name]) if value is None else str(value)
-    if text is None:
-        return None
-    if not text.isdecimal():
+    if text is not None and not text.isdecimal():
         raise ValueError(
             f"{name} is {text!r}; give a whole number, 0 or more (also as "
             f"{_EXPLICIT[name]})."
         )
-    return int(text)
+    return None if text is None else int(text)
 
 
 def is_main() -> bool:
-    """Whether this process writes reports: the first, and any that is alone."""
+    """Return whether this is the first process, which writes files and reports."""
     return jax.process_index() == 0
 
 
 def gather_rows(rows: np.ndarray) -> list[np.ndarray]:
-    """The rows [n, ...] of every process, by process; numbers of rows may differ.
+    """Return the rows [n, ...] of every process; numbers of rows may differ.
 
-    Every process of the job has to call it, with the same type and the same columns.
-    Numbers travel in 32 bits.
+    All processes must call it, with the same type and columns. Numbers are sent in 32
+    bits.
     """
     if jax.process_count() == 1:
         return [rows]
@@ -110,13 +110,12 @@ def gather_rows(rows: np.ndarray) -> list[np.ndarray]:
 
 
 def share_out(count: int, measure: Callable[[Sequence[int]], np.ndarray]) -> np.ndarray:
-    """`measure(range(count))`, a row an item, each process measuring its share."""
+    """Return `measure(range(count))`, one row per item, shared among the processes."""
     processes = jax.process_count()
     if processes == 1:
         return measure(range(count))
     mine = measure(range(jax.process_index(), count, processes))
-    every = gather_rows(mine)
     out = np.zeros((count, *mine.shape[1:]), mine.dtype)
-    for p, part in enumerate(every):
+    for p, part in enumerate(gather_rows(mine)):
         out[p::processes] = part
     return out

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while work must not be lost: unwind, save, end as they would."""
+"""SIGTERM and SIGINT: stop the work, save it, and end the process as usual."""
 
 import contextlib
 import signal
@@ -9,17 +9,17 @@ from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-# A terminal, Slurm or `timeout` signals every process of a group, and a parent passes
-# it on to its workers: the same signal twice at once is one.
-_SAME = 1.0  # seconds
+# Seconds within which a repeated signal counts as the same: a terminal, Slurm or
+# `timeout` signals every process of a group, and a parent passes it on to its workers.
+_SAME = 1.0
 
 
 class _Stop(BaseException):
-    """Unwinds the work, as KeyboardInterrupt does."""
+    """Stops the work, as KeyboardInterrupt does."""
 
 
 class Interruption:
-    """Signals between the work and its last save; made by `saved_at_signals`."""
+    """A signal that may have arrived; made by `saved_at_signals`."""
 
     def __init__(self) -> None:
         self._number: int | None = None
@@ -29,7 +29,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Inside, a signal waits: what is begun is finished first."""
+        """Delay signals until the block ends."""
         self._held = True
         try:
             yield
@@ -38,17 +38,17 @@ class Interruption:
         self.check()
 
     def check(self) -> None:
-        """Stop here if a signal waits, or if someone caught what it raised."""
+        """Stop here if a signal is waiting, or if what it raised was caught."""
         if self._number is not None and not self._held:
             raise _Stop
 
     def _install(self) -> None:
-        # Python delivers signals to the main thread, and lets no other set handlers.
+        # Only the main thread receives signals and may set handlers.
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
             before = signal.getsignal(number)
-            # None: set by a program around Python, and not ours to put back.
+            # None was set outside Python, and could not be restored.
             if before not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._handle)
 
@@ -68,11 +68,11 @@ class Interruption:
 
 @contextlib.contextmanager
 def saved_at_signals(save: Callable[[], None]) -> Iterator[Interruption]:
-    """SIGTERM and SIGINT stop what is inside, `save`, and end the process as usual.
+    """Let SIGTERM and SIGINT stop the block, call `save` and end the process as usual.
 
-    Handlers are set in the main thread alone, and put back. A second signal, a second
-    or more after the first, does not wait for `save`. Where a handler of someone else's
-    was set, it is called after `save`; if it returns, the process exits all the same.
+    Handlers are set in the main thread only, and restored. A second signal, a second or
+    more after the first, does not wait for `save`. A handler that was set before is
+    called after `save`; if it returns, the process exits nevertheless.
     """
     interruption = Interruption()
     interruption._install()

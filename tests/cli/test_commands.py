@@ -1,8 +1,7 @@
-"""The command line: the same as the Python calls, with exit codes and clear lines."""
+"""The command line: the same numbers as the Python calls, exit codes and messages."""
 
 import csv
 import dataclasses
-import importlib
 import io
 import pathlib
 import re
@@ -14,15 +13,16 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import Config, Graph, datasets, fit, load
-from hopf_jax.cli import commands, options
+from hopf_jax import Comparison, Config, Execution, Graph, datasets, fit, load
+from hopf_jax.cli import commands, options, tables
 from hopf_jax.datasets import load_dataset, make_planted
 from tests import graphs
 
 ROOT = pathlib.Path(__file__).parents[2]
-SHORT = Config(hidden_size=4, num_iterations=2, max_epochs=2, min_epochs=1)
+SPLITS = ("train", "validation", "test")
+SHORT = Config(num_hops=1, hidden_size=4, num_iterations=2, max_epochs=2, min_epochs=1)
 SETTINGS = (
-    *("--hidden-size", "4", "--num-iterations", "2"),
+    *("--num-hops", "1", "--hidden-size", "4", "--num-iterations", "2"),
     *("--max-epochs", "2", "--min-epochs", "1", "--quiet"),
 )
 
@@ -42,33 +42,24 @@ def write(path, header, rows):
 
 
 def write_tables(graph, folder, *, name=name, sets=True):
-    """The three tables of a graph, as a user may have them."""
+    """The arguments that name the three tables of a graph, as a user may have them."""
     arcs = graph.adjacency.tocoo()
-    edges = [
-        (name(j), name(i)) for i, j in zip(arcs.row, arcs.col, strict=True) if i <= j
+    ends = zip(arcs.row, arcs.col, strict=True)
+    edges = [(name(j), name(i)) for i, j in ends if i <= j]
+    features = [(name(i), *row) for i, row in enumerate(dense(graph).tolist())]
+    columns = [f"x{i}" for i in range(graph.num_features)]
+    member = np.full(graph.num_nodes, "", object)
+    for each in SPLITS:
+        member[getattr(graph, each)] = each
+    labels = [
+        (name(i), graph.label_names[row.argmax()], *[member[i]][:sets])
+        for i, row in enumerate(graph.labels)
     ]
-    width = graph.num_features
-    features = [(name(i), *row.tolist()) for i, row in enumerate(dense(graph))]
-    classes = [graph.label_names[row.argmax()] for row in graph.labels]
-    member = ["" for _ in classes]
-    for each in ("train", "validation", "test") if sets else ():
-        for i in np.flatnonzero(getattr(graph, each)):
-            member[i] = each
-    rows = [
-        (name(i), c, s) for i, (c, s) in enumerate(zip(classes, member, strict=True))
-    ]
-    header = ["node", "label", "set"] if sets else ["node", "label"]
     return (
         write(folder / "edges.csv", ["from", "to"], edges),
-        write(
-            folder / "features.csv",
-            ["node", *map(str, "abcdefgh"[:width])]
-            if width < 9
-            else ["node", *(f"x{i}" for i in range(width))],
-            features,
-        ),
+        write(folder / "features.csv", ["node", *columns], features),
         "--labels",
-        write(folder / "labels.csv", header, [row[: len(header)] for row in rows]),
+        write(folder / "labels.csv", ["node", "label", *["set"][:sets]], labels),
     )
 
 
@@ -81,22 +72,24 @@ def read(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("tables")
+def run(*arguments):
+    assert commands.main([str(a) for a in arguments]) == 0
+
+
+def named(result, classes):
+    return [result.label_names[i] for i in classes]
 
 
 @pytest.fixture(scope="module")
-def tables(folder):
-    return write_tables(planted(), folder)
+def tables_of_planted(tmp_path_factory):
+    return write_tables(planted(), tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(scope="module")
-def model(folder, tables):
-    assert (
-        commands.main(["fit", *tables, "--out", str(folder / "model"), *SETTINGS]) == 0
-    )
-    return folder / "model"
+def model(tables_of_planted, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    run("fit", *tables_of_planted, "--out", folder, *SETTINGS)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -104,30 +97,36 @@ def result():
     return fit(planted(), config=SHORT)
 
 
+@pytest.fixture
+def fitted_graphs(monkeypatch, result):
+    """The graphs that `hopf fit` would train on, without training."""
+    seen = []
+    monkeypatch.setattr(
+        commands, "fit", lambda graph, *_, **__: seen.append(graph) or result
+    )
+    return seen
+
+
 # The same as the Python calls
 
 
-def test_predictions_are_those_of_the_python_call(model, result, capsys):
-    assert commands.main(["predict", str(model), "--probabilities"]) == 0
-    rows = read(capsys.readouterr().out)
-    assert [row["node"] for row in rows] == [name(i) for i in range(40)]
-    wanted = [result.label_names[i] for i in result.predict()]
-    assert [row["label"] for row in rows] == wanted
-    said = [[float(row[c]) for c in result.label_names] for row in rows]
-    np.testing.assert_array_equal(np.array(said, np.float32), result.probabilities)
-    likeliest = [float(row["probability"]) for row in rows]
-    np.testing.assert_array_equal(likeliest, result.probabilities.max(axis=1))
-
-
-def test_the_saved_result_has_the_same_bytes(model, result, tmp_path):
+def test_a_model_is_that_of_the_python_call(model, result, capsys, tmp_path):
     result.save(tmp_path / "r.npz")
     assert (model / "result.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
     assert sorted(p.name for p in model.iterdir()) == ["model.json", "result.npz"]
+    capsys.readouterr()
+    run("predict", model, "--probabilities")
+    rows = read(capsys.readouterr().out)
+    assert [row["node"] for row in rows] == [name(i) for i in range(40)]
+    assert [row["label"] for row in rows] == named(result, result.predict())
+    said = [[float(row[c]) for c in result.label_names] for row in rows]
+    np.testing.assert_array_equal(np.array(said, np.float32), result.probabilities)
+    highest = [float(row["probability"]) for row in rows]
+    np.testing.assert_array_equal(highest, result.probabilities.max(axis=1))
 
 
-def test_fit_prints_scores(tables, folder, tmp_path, result, capsys, monkeypatch):
-    monkeypatch.setattr(commands, "fit", lambda *_, **__: result)
-    assert commands.main(["fit", *tables, "--out", str(tmp_path / "m")]) == 0
+def test_fit_prints_scores(tables_of_planted, tmp_path, result, capsys, fitted_graphs):
+    run("fit", *tables_of_planted, "--out", tmp_path / "m")
     done = capsys.readouterr()
     lines = [line.split("\t") for line in done.out.splitlines()]
     assert lines[0] == ["set", "nodes", "micro_f1", "macro_f1"]
@@ -135,85 +134,56 @@ def test_fit_prints_scores(tables, folder, tmp_path, result, capsys, monkeypatch
     assert "40 nodes" in done.err and "Written to" in done.err
 
 
-def test_a_new_graph(model, tables, result, capsys, tmp_path):
+def test_a_new_graph(model, tables_of_planted, result, capsys, tmp_path):
     out = tmp_path / "new.csv"
-    assert commands.main(["predict", str(model), *tables, "--out", str(out)]) == 0
+    run("predict", model, *tables_of_planted, "--out", out)
     assert capsys.readouterr().out == ""
-    wanted = [result.label_names[i] for i in result.predict(planted())]
-    assert [row["label"] for row in read(out.read_text())] == wanted
-    # Without labels nothing is lent; columns may come in another order.
-    bare = planted().with_split()
-    frame = pd.read_csv(tables[1])[["node", "c", "a", "b"]]
+    rows = read(out.read_text())
+    assert [row["label"] for row in rows] == named(result, result.predict(planted()))
+    # Without labels none is known; columns may be in another order.
+    frame = pd.read_csv(tables_of_planted[1])[["node", "x2", "x0", "x1"]]
     frame.to_csv(tmp_path / "f.csv", index=False)
-    commands.main(["predict", str(model), tables[0], str(tmp_path / "f.csv")])
+    run("predict", model, tables_of_planted[0], tmp_path / "f.csv")
     rows = read(capsys.readouterr().out)
-    assert [row["label"] for row in rows] == [
-        result.label_names[i] for i in result.predict(bare)
-    ]
+    wanted = result.predict(planted().with_split())
+    assert [row["label"] for row in rows] == named(result, wanted)
 
 
-def test_a_split_from_a_file_or_drawn(tables, tmp_path, monkeypatch, result):
-    seen = []
-
-    def remember(graph, *_, **__):
-        seen.append(graph)
-        return result
-
-    monkeypatch.setattr(commands, "fit", remember)
-    out = ["--out", str(tmp_path / "m"), "--quiet"]
-    split = write(
-        tmp_path / "split.csv",
-        ["node", "set"],
-        [(name(3), "train"), (name(1), "val"), (name(0), "test"), (name(2), "")],
-    )
-    assert commands.main(["fit", *tables, "--split", split, *out]) == 0
-    found = [
-        np.flatnonzero(getattr(seen[0], s)).tolist()
-        for s in ("train", "validation", "test")
-    ]
+def test_a_split_from_a_file_or_drawn(tables_of_planted, tmp_path, fitted_graphs):
+    out = ["--out", tmp_path / "m", "--quiet"]
+    rows = [(name(3), "train"), (name(1), "val"), (name(0), "test"), (name(2), "")]
+    split = write(tmp_path / "split.csv", ["node", "set"], rows)
+    run("fit", *tables_of_planted, "--split", split, *out)
+    found = [np.flatnonzero(getattr(fitted_graphs[0], s)).tolist() for s in SPLITS]
     assert found == [[3], [1], [0]]
     bare = write_tables(planted(), tmp_path, sets=False)
-    drawn = ["--percent", "20", "--fold", "2", "--seed", "5"]
-    assert commands.main(["fit", *bare, *drawn, *out]) == 0
+    run("fit", *bare, "--percent", "20", "--fold", "2", "--seed", "5", *out)
     wanted = datasets.draw_split(np.ones(40, bool), percent=20, fold=2, seed=5)
     for each, mask in wanted.items():
-        np.testing.assert_array_equal(getattr(seen[1], each), mask)
+        np.testing.assert_array_equal(getattr(fitted_graphs[1], each), mask)
 
 
 @graphs.needs("cora")
 @pytest.mark.slow
 def test_cora_as_tables_gives_the_same(tmp_path, capsys):
     graph = load_dataset("cora", fold=2)
-    tables = write_tables(graph, tmp_path, name=lambda i: f"paper-{7 * i}")
+    arguments = write_tables(graph, tmp_path, name=lambda i: f"paper-{7 * i}")
     names = ["--label-names", ",".join(graph.label_names)]
     short = ["--max-epochs", "60", "--hidden-size", "16", "--num-iterations", "2"]
-    out = str(tmp_path / "model")
-    assert commands.main(["fit", *tables, *names, "--out", out, *short]) == 0
+    run("fit", *arguments, *names, "--out", tmp_path / "model", *short)
     capsys.readouterr()
-    assert commands.main(["predict", out]) == 0
+    run("predict", tmp_path / "model")
     config = Config(max_epochs=60, hidden_size=16, num_iterations=2)
     result = fit(graph, config=config)
     assert result.scores["test"]["micro_f1"] > 0.7
     rows = read(capsys.readouterr().out)
     assert [row["node"] for row in rows] == [f"paper-{7 * i}" for i in range(2708)]
-    assert [row["label"] for row in rows] == [
-        graph.label_names[i] for i in result.predict()
-    ]
+    assert [row["label"] for row in rows] == named(graph, result.predict())
     again = load(tmp_path / "model" / "result.npz")
     np.testing.assert_array_equal(again.probabilities, result.probabilities)
 
 
-# Tables in other forms
-
-
-def graphs_of(monkeypatch, *arguments, result):
-    """The graph that `fit` would be given."""
-    seen = []
-    monkeypatch.setattr(
-        commands, "fit", lambda graph, *_, **__: seen.append(graph) or result
-    )
-    assert commands.main(["fit", *arguments, "--quiet"]) == 0
-    return seen[0]
+# Tables in other formats
 
 
 def assert_same_graph(one, other):
@@ -221,14 +191,14 @@ def assert_same_graph(one, other):
     np.testing.assert_array_equal(dense(one), dense(other))
     np.testing.assert_array_equal(one.labels, other.labels)
     assert one.label_names == other.label_names
-    for each in ("train", "validation", "test"):
+    for each in SPLITS:
         np.testing.assert_array_equal(getattr(one, each), getattr(other, each))
 
 
 @pytest.mark.parametrize("form", ["parquet", "tsv", "csv.gz", "no-header"])
-def test_other_formats_hold_the_same(form, tables, tmp_path, monkeypatch, result):
-    paths, flags = [], []
-    for source in (tables[0], tables[1], tables[3]):
+def test_other_formats_hold_the_same(form, tables_of_planted, tmp_path, fitted_graphs):
+    paths, flags, wanted = [], [], planted()
+    for source in (*tables_of_planted[:2], tables_of_planted[3]):
         frame = pd.read_csv(source, dtype={"set": str, "label": str})
         path = tmp_path / pathlib.Path(source).with_suffix(f".{form}").name
         if form == "parquet":
@@ -238,23 +208,21 @@ def test_other_formats_hold_the_same(form, tables, tmp_path, monkeypatch, result
             frame = frame[[c for c in frame if c != "set"]]
             frame.to_csv(path, index=False, header=False)
             flags = ["--no-header", "--percent", "20"]
+            wanted = datasets.split_graph(planted(), percent=20)
         else:
             frame.to_csv(path, index=False, sep="\t" if form == "tsv" else ",")
-        paths.append(str(path))
-    arguments = [*paths[:2], "--labels", paths[2], "--out", str(tmp_path / "m"), *flags]
-    wanted = planted()
-    if form == "no-header":
-        wanted = datasets.split_graph(wanted, percent=20)
-    assert_same_graph(graphs_of(monkeypatch, *arguments, result=result), wanted)
+        paths.append(path)
+    arguments = [*paths[:2], "--labels", paths[2], "--out", tmp_path / "m", *flags]
+    run("fit", *arguments, "--quiet")
+    assert_same_graph(fitted_graphs[0], wanted)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_npz_holds_the_same(sparse, tmp_path, monkeypatch, result):
+def test_npz_holds_the_same(sparse, tmp_path, fitted_graphs):
     graph = planted()
     arcs = graph.adjacency.tocoo()
-    np.savez(
-        tmp_path / "e.npz", a=arcs.col + 100, b=arcs.row + 100, weight=arcs.data * 2
-    )
+    ends = {"a": arcs.col + 100, "b": arcs.row + 100, "weight": arcs.data * 2}
+    np.savez(tmp_path / "e.npz", **ends)
     nodes = np.arange(40) + 100
     features = {"features": dense(graph)}
     if sparse:
@@ -264,11 +232,10 @@ def test_npz_holds_the_same(sparse, tmp_path, monkeypatch, result):
     np.savez(tmp_path / "f.npz", nodes=nodes, **features)
     sets = np.where(graph.train, "train", np.where(graph.validation, "validation", ""))
     np.savez(tmp_path / "l.npz", nodes=nodes, label=graph.labels[:, 1], set=sets)
-    paths = [str(tmp_path / f"{n}.npz") for n in "efl"]
-    found = graphs_of(
-        monkeypatch, *paths[:2], "--labels", paths[2], "--out", str(tmp_path / "m"),
-        *("--features-as", "sparse" if sparse else "dense"), result=result,
-    )  # fmt: skip
+    paths = tmp_path / "e.npz", tmp_path / "f.npz", "--labels", tmp_path / "l.npz"
+    kind = "sparse" if sparse else "dense"
+    run("fit", *paths, "--out", tmp_path / "m", "--features-as", kind, "--quiet")
+    (found,) = fitted_graphs
     assert (found.weights == 2).all() and sp.issparse(found.features) == sparse
     assert_same_graph(
         dataclasses.replace(found, weights=None),
@@ -276,7 +243,7 @@ def test_npz_holds_the_same(sparse, tmp_path, monkeypatch, result):
     )
 
 
-def test_several_labels_a_node(tmp_path, capsys, monkeypatch):
+def test_several_labels_per_node(tmp_path, capsys):
     rng = np.random.default_rng(0)
     features = write(tmp_path / "f.csv", ["n", "x"], [(i, i / 7) for i in range(12)])
     edges = write(tmp_path / "e.csv", ["a", "b"], [(i, i + 1) for i in range(11)])
@@ -284,44 +251,31 @@ def test_several_labels_a_node(tmp_path, capsys, monkeypatch):
     rows = [(i, *row, ["train", "validation"][i % 2]) for i, row in enumerate(matrix)]
     rows[11] = (11, "", "", "", "")
     labels = write(tmp_path / "l.csv", ["n", "red", "blue", "odd", "set"], rows)
-    out = str(tmp_path / "m")
-    arguments = ["fit", edges, features, "--labels", labels, "--out", out, *SETTINGS]
-    assert commands.main([*arguments, "--normalize", "--bias"]) == 0
+    arguments = [edges, features, "--labels", labels, "--out", tmp_path / "m"]
+    run("fit", *arguments, *SETTINGS, "--normalize", "--bias")
     capsys.readouterr()
-    assert commands.main(["predict", out, "--probabilities"]) == 0
+    run("predict", tmp_path / "m", "--probabilities")
     known = np.arange(12) < 11
     graph = Graph.from_edges(
         np.arange(11), np.arange(1, 12),
-        np.minimum(np.arange(12), 1)[:, None],  # Normalized: 0 and 1.
+        datasets.normalize_rows(np.arange(12, dtype=np.float32)[:, None] / 7),
         np.where(known[:, None], matrix, np.nan),
         multilabel=True, label_names=["red", "blue", "odd"],
         train=np.arange(0, 12, 2), validation=np.arange(1, 11, 2),
     )  # fmt: skip
     wanted = fit(graph, config=dataclasses.replace(SHORT, bias=True))
     rows = read(capsys.readouterr().out)
-    for row, labels, said in zip(
-        rows, wanted.predict(), wanted.probabilities, strict=True
-    ):
-        names = [n for n, label in zip(graph.label_names, labels, strict=True) if label]
-        assert row["labels"] == ";".join(names)
+    for row, said in zip(rows, wanted.probabilities, strict=True):
+        assert row["labels"] == ";".join(named(graph, np.flatnonzero(said > 0.5)))
         assert np.float32(row["blue"]) == said[1]
 
 
-def test_classes_that_are_numbers_are_in_their_order(tmp_path, monkeypatch, result):
+def test_classes_that_are_numbers_are_sorted_as_numbers(tmp_path, fitted_graphs):
     features = write(tmp_path / "f.csv", ["n", "x"], [(i, i) for i in range(40)])
     edges = write(tmp_path / "e.csv", ["a", "b"], [(0, 1)])
     labels = write(tmp_path / "l.csv", ["n", "y"], [(i, i % 12) for i in range(40)])
-    found = graphs_of(
-        monkeypatch,
-        edges,
-        features,
-        "--labels",
-        labels,
-        "--out",
-        str(tmp_path / "m"),
-        result=result,
-    )
-    assert found.label_names == tuple(map(str, range(12)))
+    run("fit", edges, features, "--labels", labels, "--out", tmp_path / "m")
+    assert fitted_graphs[0].label_names == tuple(map(str, range(12)))
 
 
 # Bad input: exit code 2, one line, no traceback
@@ -361,11 +315,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bad_tables_are_told(case, tables, tmp_path, capsys):
+def test_bad_tables(case, tables_of_planted, tmp_path, capsys):
     which, content, message = CASES[case]
-    arguments = list(tables)
+    arguments = list(tables_of_planted)
     if case == "NaN":
-        text = pathlib.Path(tables[1]).read_text().splitlines()
+        text = pathlib.Path(arguments[1]).read_text().splitlines()
         text[1] = ",".join(['"node 0, ü"', "nan", "1", "1"])
         content = "\n".join(text)
     path = tmp_path / (which or "nowhere.csv")
@@ -373,15 +327,16 @@ def test_bad_tables_are_told(case, tables, tmp_path, capsys):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     place = {"edges": 0, "features": 1, "labels": 3}.get(path.name.split(".")[0], 0)
     arguments[place] = str(path)
-    said = bad(capsys, "fit", *arguments, "--out", tmp_path / "m", "--quiet")
-    assert re.search(message, said), said
+    error = bad(capsys, "fit", *arguments, "--out", tmp_path / "m", "--quiet")
+    assert re.search(message, error), error
     assert not (tmp_path / "m").exists()
 
 
-def test_bad_settings_are_told(tables, tmp_path, capsys):
+def test_bad_settings(tables_of_planted, tmp_path, capsys):
     out = ("--out", tmp_path / "m")
     for option, value, message in (
         ("--num-hops", "99", "num_hops is 99"),
+        ("--chunk-edges", "0", "chunk_edges is 0"),
         ("--dropout", "high", "invalid float value"),
         ("--model", "gcm", "No model is called 'gcm'"),
         ("--seed", "-1", "seed is -1"),
@@ -389,25 +344,27 @@ def test_bad_settings_are_told(tables, tmp_path, capsys):
         ("--fanouts", "a,b", "is not a list like 10,5"),
         ("--label-names", "a", "'1', which label_names does not list|'0', which"),
     ):
-        said = bad(capsys, "fit", *tables, *out, "--quiet", option, value)
-        assert re.search(message, said), said
+        error = bad(capsys, "fit", *tables_of_planted, *out, "--quiet", option, value)
+        assert re.search(message, error), error
     assert "required: EDGES" in bad(capsys, "fit", *out)
     assert "unrecognized arguments: --max-epoch 2" in bad(
-        capsys, "fit", *tables, *out, "--max-epoch", "2"
+        capsys, "fit", *tables_of_planted, *out, "--max-epoch", "2"
     )
     assert "invalid choice: 'train'" in bad(capsys, "train")
     (tmp_path / "file").touch()
-    assert "is a file" in bad(capsys, "fit", *tables, "--out", tmp_path / "file")
+    error = bad(capsys, "fit", *tables_of_planted, "--out", tmp_path / "file")
+    assert "is a file" in error
 
 
-def test_bad_models_are_told(model, tables, tmp_path, capsys):
+def test_bad_models(model, tables_of_planted, tmp_path, capsys):
+    edges, features, *labels = tables_of_planted
     assert "holds no model" in bad(capsys, "predict", tmp_path)
-    assert "needs EDGES and FEATURES" in bad(capsys, "predict", model, tables[0])
-    assert "are of a new graph" in bad(capsys, "predict", model, *tables[2:])
-    frame = pd.read_csv(tables[1]).rename(columns={"b": "z"})
+    assert "needs EDGES and FEATURES" in bad(capsys, "predict", model, edges)
+    assert "are of a new graph" in bad(capsys, "predict", model, *labels)
+    frame = pd.read_csv(features).rename(columns={"x1": "z"})
     frame.to_csv(tmp_path / "f.csv", index=False)
-    said = bad(capsys, "predict", model, tables[0], tmp_path / "f.csv")
-    assert "'b' is missing" in said
+    error = bad(capsys, "predict", model, edges, tmp_path / "f.csv")
+    assert "'x1' is missing" in error
     broken = tmp_path / "broken"
     broken.mkdir()
     for part in ("result.npz", "model.json"):
@@ -415,7 +372,10 @@ def test_bad_models_are_told(model, tables, tmp_path, capsys):
     text = (model / "model.json").read_text()
     (broken / "model.json").write_text(text.replace('"sha256": "', '"sha256": "0'))
     assert "are of two fits" in bad(capsys, "predict", broken)
-    for damaged in ("{", "[]", '{"format": 1, "sha256": "", "reading": {}}', "\x00"):
+    for damaged in (
+        *("{", "[]", '{"format": 1, "sha256": "", "reading": {}}', "\x00"),
+        text.replace('"directed": false', '"directed": 0'),
+    ):
         (broken / "model.json").write_text(damaged)
         assert "model.json cannot be read" in bad(capsys, "predict", broken)
     (broken / "model.json").write_text(text)
@@ -423,14 +383,13 @@ def test_bad_models_are_told(model, tables, tmp_path, capsys):
     assert "is not a result" in bad(capsys, "predict", broken)
 
 
-def test_an_interrupt_is_130(tables, tmp_path, monkeypatch, capsys):
+def test_an_interrupt_is_130(tables_of_planted, tmp_path, monkeypatch, capsys):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(commands, "fit", stop)
-    assert (
-        commands.main(["fit", *tables, "--out", str(tmp_path / "m"), "--quiet"]) == 130
-    )
+    arguments = ["fit", *tables_of_planted, "--out", str(tmp_path / "m"), "--quiet"]
+    assert commands.main(arguments) == 130
     assert capsys.readouterr().err == "hopf fit: interrupted\n"
     assert not (tmp_path / "m").exists()
 
@@ -438,23 +397,29 @@ def test_an_interrupt_is_130(tables, tmp_path, monkeypatch, capsys):
 # The other commands
 
 
-def test_compare(tables, capsys):
-    arguments = ["compare", *tables, "--models", "bl-node", "--folds", "2"]
-    assert commands.main([*arguments, "--percent", "25", "--csv", *SETTINGS]) == 0
-    rows = read(capsys.readouterr().out)
-    assert {row["model"] for row in rows} == {"bl-node"}
-    assert all(0 <= float(row["score"]) <= 100 for row in rows)
-    said = bad(capsys, *arguments[:-1], "0", "--quiet")
-    assert "folds is 0" in said
+def test_compare(tables_of_planted, result, capsys, monkeypatch):
+    seen = {}
+
+    def fake(graph, models, folds, **keywords):
+        seen.update(keywords, models=models, folds=folds)
+        return Comparison({"bl-node": (result,)}, (graph,))
+
+    arguments = ["compare", *tables_of_planted, "--models", "bl-node", "--folds"]
+    assert "folds is 0" in bad(capsys, *arguments, "0", "--quiet")
+    monkeypatch.setattr(commands, "compare", fake)
+    run(*arguments, "2", "--percent", "25", "--chunk-edges", "9", "--csv", *SETTINGS)
+    (row,) = read(capsys.readouterr().out)
+    assert row["model"] == "bl-node" and 0 <= float(row["score"]) <= 100
+    assert seen["config"] == SHORT and seen["execution"] == Execution(chunk_edges=9)
+    assert (seen["models"], seen["folds"], seen["percent"]) == (["bl-node"], 2, 25)
 
 
 def test_data_lists_and_exports(capsys, tmp_path):
-    assert commands.main(["data"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(datasets.DATASETS)
-    assert commands.main(["data", "planted", "chain"]) == 0
+    run("data")
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(datasets.DATASETS)
+    run("data", "planted", "chain")
     assert "chain\t6\t10\t6\t2\t2\t2\t2" in capsys.readouterr().out
-    assert commands.main(["data", "chain", "--export", str(tmp_path)]) == 0
+    run("data", "chain", "--export", tmp_path)
     assert capsys.readouterr().out.count("\n") == 3
     assert (tmp_path / "edges.csv").read_text().startswith("source,target\n1,0\n2,1\n")
     assert (tmp_path / "labels.csv").read_text().splitlines()[1] == "0,0,train"
@@ -463,7 +428,7 @@ def test_data_lists_and_exports(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_what_is_exported_is_read_back(multilabel, tmp_path, monkeypatch, result):
+def test_an_exported_graph_is_read_back(multilabel, tmp_path, fitted_graphs):
     graph = planted()
     if multilabel:
         labels = np.random.default_rng(0).integers(0, 2, (40, 3))
@@ -472,53 +437,48 @@ def test_what_is_exported_is_read_back(multilabel, tmp_path, monkeypatch, result
             train=graph.train, validation=graph.validation, test=graph.test,
             label_names=["x", "y", "z"],
         )  # fmt: skip
-    commands._export(graph, tmp_path)
-    paths = [str(tmp_path / p) for p in ("edges.csv", "features.csv", "labels.csv")]
-    found = graphs_of(
-        monkeypatch, *paths[:2], "--labels", paths[2], "--out", str(tmp_path / "m"),
-        result=result,
-    )  # fmt: skip
-    assert found.multilabel == multilabel
-    assert_same_graph(found, graph)
+    edges, features, labels = tables.export_graph(graph, tmp_path)
+    run("fit", edges, features, "--labels", labels, "--out", tmp_path / "m", "--quiet")
+    assert fitted_graphs[0].multilabel == multilabel
+    assert_same_graph(fitted_graphs[0], graph)
 
 
 def test_reproduce_runs_the_experiments_of_a_clone(monkeypatch, capsys, tmp_path):
-    seen = []
-    module = importlib.import_module("experiments.reproduce")
-    monkeypatch.setattr(module, "main", lambda rest: seen.append(rest) or 0)
-    assert commands.main(["reproduce", "--dataset", "cora", "--folds", "1"]) == 0
-    assert seen == [["--dataset", "cora", "--folds", "1"]]
     monkeypatch.chdir(tmp_path)
-    for name in [m for m in sys.modules if m.split(".")[0] == "experiments"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(
-        sys,
-        "path",
-        [p for p in sys.path if not (pathlib.Path(p) / "experiments").is_dir()],
-    )
+    for module in [m for m in sys.modules if m.split(".")[0] == "experiments"]:
+        monkeypatch.delitem(sys.modules, module)
+    other = [p for p in sys.path if not (pathlib.Path(p) / "experiments").is_dir()]
+    monkeypatch.setattr(sys, "path", other)
     assert "Clone the repository" in bad(capsys, "reproduce", "--dataset", "cora")
+    clone = tmp_path / "clone"
+    (clone / "experiments").mkdir(parents=True)
+    script = "def main(options):\n    print(*options)\n    return 0\n"
+    (clone / "experiments" / "reproduce.py").write_text(script)
+    monkeypatch.chdir(clone)
+    run("reproduce", "--dataset", "cora", "--folds", "1")
+    assert capsys.readouterr().out == "--dataset cora --folds 1\n"
+    for module in ("experiments", "experiments.reproduce"):
+        monkeypatch.delitem(sys.modules, module)
 
 
-def test_every_setting_is_an_option_with_help():
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_every_setting_is_an_option_with_help(command, capsys):
     parser = options.make_parser("0")
-    given = parser.parse_args(["fit", "e", "f", "--labels", "l", "--out", "o"])
+    out = ["--out", "o"] if command == "fit" else []
+    given = parser.parse_args([command, "e", "f", "--labels", "l", *out])
     assert options.config_of(given) == Config()
-    text = subprocess.run(
-        [sys.executable, "-m", "hopf_jax", "fit", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for field in dataclasses.fields(Config):
+    assert options.execution_of(given) == Execution()
+    with pytest.raises(SystemExit) as exit:
+        commands.main([command, "--help"])
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    for field in (*dataclasses.fields(Config), *dataclasses.fields(Execution)):
         assert f"--{field.name.replace('_', '-')}" in text
-    assert "Traceback" not in text and "tab-separated" in text
+    assert "exit codes" in text
 
 
 def test_the_module_is_the_command(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "hopf_jax", "predict", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "hopf_jax", "predict", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "holds no model" in done.stderr

@@ -1,12 +1,11 @@
-"""Temperatures and calibration errors, against numbers made by hand."""
+"""Temperatures and calibration errors."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from hopf_jax import fit, load
+from hopf_jax import load
 from hopf_jax.results import calibration
 from hopf_jax.results.calibration import (
     calibrate,
@@ -15,12 +14,10 @@ from hopf_jax.results.calibration import (
     soften,
 )
 from tests import graphs
-from tests.test_fitting import ITERATIVE, SHORT
 
 
 def drawn(temperature, multilabel, count=20_000):
-    """Labels drawn from probabilities, and the probabilities as a model that is so
-    many times too sure of itself would say them."""
+    """Labels, and probabilities of a model whose logits are so many times too large."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(count, 3))
     if multilabel:
@@ -44,7 +41,7 @@ def test_the_temperature_is_found(temperature, multilabel):
         assert calibration_error(said, true, multilabel) > 0.05
 
 
-def test_it_stays_finite_where_all_are_right():
+def test_the_temperature_is_finite_where_all_predictions_are_right():
     said = np.full((30, 2), [0.9, 0.1], np.float32)
     true = np.tile(np.array([1, 0], np.uint8), (30, 1))
     assert 0.2 < fit_temperature(said, true, False) < 0.8
@@ -55,7 +52,7 @@ def test_it_stays_finite_where_all_are_right():
 
 
 @pytest.mark.parametrize("multilabel", [False, True])
-def test_predictions_stay(multilabel):
+def test_predictions_do_not_change(multilabel):
     said, _ = drawn(1.0, multilabel, 50)
     for temperature in (0.3, 4.0):
         softened = soften(said, temperature, multilabel)
@@ -67,7 +64,7 @@ def test_predictions_stay(multilabel):
     np.testing.assert_allclose(soften(said, 1.0, multilabel), said, rtol=1e-5)
 
 
-def test_the_error_by_hand():
+def test_the_error_computed_by_hand():
     said = np.array([[0.9, 0.1], [0.95, 0.05], [0.3, 0.7], [0.45, 0.55]])
     true = np.array([[1, 0], [0, 1], [0, 1], [0, 1]])
     # Bins of a tenth: 0.9 is in (0.8, 0.9], 0.95 alone, 0.7 and 0.55 alone.
@@ -84,8 +81,7 @@ def test_the_error_by_hand():
     assert calibration_error(np.zeros((3, 1)), np.zeros((3, 1)), True) == 0
 
 
-def test_validation_nodes_are_judged_by_a_temperature_of_others(monkeypatch):
-    """A fold whose labels are noise must not lend its temperature to itself."""
+def test_the_validation_error_is_cross_validated(monkeypatch):
     graph = graphs.tiny()
     rng = np.random.default_rng(0)
     said = rng.dirichlet(np.ones(3), 18).astype(np.float32)
@@ -128,41 +124,29 @@ def test_many_nodes_are_sampled(monkeypatch):
     assert seen[0] == 3
 
 
-# By a result
+# Of a result
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["one", "many"])
-def result(request):
-    graph = graphs.tiny("weighted", multilabel=request.param)
-    return fit(graph, ITERATIVE, dataclasses.replace(SHORT, num_iterations=1))
+@pytest.fixture(params=["result", "multilabel_result"])
+def fitted(request):
+    return request.getfixturevalue(request.param)
 
 
-def test_a_result_is_calibrated(result):
-    found = result.confidence([3, 1])
-    many = result.multilabel
-    expected = soften(result.probabilities[[3, 1]], found.temperature, many)
+def test_the_confidence_of_a_result(fitted):
+    found = fitted.confidence([3, 1])
+    many = fitted.multilabel
+    expected = soften(fitted.probabilities[[3, 1]], found.temperature, many)
     np.testing.assert_array_equal(found.probabilities, expected)
     assert found.values.shape == ((2, 3) if many else (2,))
     assert (found.values >= (0.5 if many else 1 / 3)).all()
     assert set(found.ece_before) == set(found.ece_after) == {"validation", "test"}
     assert repr(found).startswith("Confidence of 2 nodes, temperature")
     assert "<table>" in found._repr_html_()
-    everyone = result.confidence(graphs.tiny("weighted", multilabel=many))
-    np.testing.assert_array_equal(
-        everyone.probabilities, result.confidence().probabilities
-    )
+    again = fitted.confidence(graphs.tiny("weighted", multilabel=many)).probabilities
+    np.testing.assert_array_equal(again, fitted.confidence().probabilities)
 
 
-def test_it_is_saved(result, tmp_path):
-    result.save(tmp_path / "r")
-    loaded = load(tmp_path / "r")
-    assert loaded.calibration == result.calibration
-    np.testing.assert_array_equal(
-        loaded.confidence().probabilities, result.confidence().probabilities
-    )
-
-
-def test_a_file_of_the_older_version_is_read(result, tmp_path):
+def test_a_file_without_a_calibration(result, tmp_path):
     result.save(tmp_path / "r.npz")
     with np.load(tmp_path / "r.npz") as archive:
         arrays = dict(archive)

@@ -1,10 +1,10 @@
-"""Scores of multi-label nodes: by a threshold, or by their true number of labels."""
+"""Scores with several labels per node: by a threshold, or by their true number."""
 
 import jax.numpy as jnp
 import numpy as np
 
+from hopf_jax.learning.loss import Objective, predicted_labels
 from hopf_jax.learning.stopping import as_good_as_any
-from hopf_jax.learning.training import Objective, predicted_labels
 from hopf_jax.results.result import likeliest, node_scores, score
 from tests import graphs
 
@@ -21,11 +21,10 @@ def test_the_device_and_the_host_agree():
     logits = rng.normal(size=(40, 5)).astype(np.float32)
     true = rng.random((40, 5)) < 0.4
     objective = Objective(True, 0.0, 5.0, cardinality=True)
-    got = predicted_labels(jnp.asarray(logits), jnp.asarray(true), objective)
+    on_device = jnp.asarray(logits), jnp.asarray(true)
+    got = predicted_labels(*on_device, objective)
     np.testing.assert_array_equal(got, likeliest(logits, true.sum(axis=1)))
-    plain = predicted_labels(
-        jnp.asarray(logits), jnp.asarray(true), Objective(True, 0.0, 5.0)
-    )
+    plain = predicted_labels(*on_device, Objective(True, 0.0, 5.0))
     np.testing.assert_array_equal(plain, logits > 0)
 
 
@@ -61,15 +60,14 @@ def test_the_last_iteration_as_good_as_any_is_reported():
 def test_scores_of_nodes():
     graph = graphs.tiny("all", multilabel=True)
     nodes = np.flatnonzero(graph.labels.sum(axis=1) > 0)
-    np.testing.assert_array_equal(
-        node_scores(graph, nodes, graph.labels * 0.9, "threshold"), 1
-    )
-    none = np.zeros(graph.labels.shape)
-    np.testing.assert_array_equal(node_scores(graph, nodes, none, "threshold"), 0)
-    some = np.ones(graph.labels.shape)
     count = graph.labels[nodes].sum(axis=1)
-    got = node_scores(graph, nodes, some, "threshold")
-    np.testing.assert_allclose(got, 2 * count / (graph.num_labels + count))
+    for predicted, expected in (
+        (graph.labels * 0.9, np.ones(len(nodes))),
+        (np.zeros(graph.labels.shape), np.zeros(len(nodes))),
+        (np.ones(graph.labels.shape), 2 * count / (graph.num_labels + count)),
+    ):
+        got = node_scores(graph, nodes, predicted, "threshold")
+        np.testing.assert_allclose(got, expected)
     single = graphs.tiny()
     right = node_scores(single, single.test, np.eye(3)[np.zeros(18, int)], "threshold")
     assert set(right) <= {0, 1}

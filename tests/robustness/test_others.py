@@ -1,15 +1,15 @@
-"""`compare`, explanations and the estimator: taken, or a ValueError."""
+"""`compare`, explanations and the estimator: accepted, or a ValueError."""
 
 import pytest
 from hypothesis import strategies as st
 
-from hopf_jax import HOPFClassifier, compare, comparing, sklearn_api
+from hopf_jax import HOPFClassifier, compare, comparison, sklearn_api
 from tests.fuzzing import Refused, anything, attempt, fuzz, scalars
 from tests.robustness.test_results import TINY, fitted
 
 
 class Accepted(Exception):  # noqa: N818
-    """All was checked, and fitting begins."""
+    """Everything was checked, and fitting begins."""
 
 
 def attempt_to_fit(module, call, *arguments, **keywords):
@@ -35,11 +35,8 @@ def test_anything_as_an_argument_of_compare(name, value):
     arguments = {"graph": fitted().graph, "models": ["gcn"], "folds": 2}
     if name == "folds" and isinstance(value, int) and value > 1000:
         return  # As many as were asked for.
-    found = attempt_to_fit(
-        comparing,
-        compare,
-        **arguments | {"config": TINY, "progress": False, name: value},
-    )
+    arguments |= {"config": TINY, "progress": False, name: value}
+    found = attempt_to_fit(comparison, compare, **arguments)
     assert found is None or isinstance(found, Refused)
 
 
@@ -51,7 +48,7 @@ def test_anything_as_a_node_to_explain(node, label):
 
 
 @fuzz(20, 150, nodes=anything)
-def test_anything_as_nodes_to_be_sure_of(nodes):
+def test_anything_as_nodes_for_confidence(nodes):
     found = attempt(fitted().confidence, nodes)
     if not isinstance(found, Refused):
         assert ((found.values >= 0) & (found.values <= 1)).all()
