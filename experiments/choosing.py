@@ -160,13 +160,13 @@ def _score(graph: hopf_jax.Graph, name: str, model: str, seed: int) -> dict[str,
     """Held-out micro-F1 in percent, by rules."""
     config = paper.config_for(name)
     scores = {}
-    for stopping in STOPPING:
-        with _stopping_by(stopping) as seen:
+    for name_of_rule in STOPPING:
+        with _stopping_by(name_of_rule) as seen:
             result = hopf_jax.fit(graph, model, config, seed=seed, progress=False)
         for reporting, rule in REPORTING.items():
             t = rule(*seen[-1])
             score = result.iterations[t]["scores"]["test"]["micro_f1"]
-            scores[f"{stopping} | {reporting}"] = 100 * score
+            scores[f"{name_of_rule} | {reporting}"] = 100 * score
     return scores
 
 
@@ -189,7 +189,7 @@ def _stopping_by(name: str) -> Iterator[list[tuple[Held, Right]]]:
 
     with (
         mock.patch.object(training, "Patience", rule),
-        mock.patch.object(patience, "_FALLS", falls),
+        mock.patch.object(stopping, "_FALLS", falls),
         mock.patch.object(fitting, "as_good_as_any", note),
     ):
         yield seen

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 import hopf_jax
-from hopf_jax.results import write_atomically
+from hopf_jax.runtime import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path("results")

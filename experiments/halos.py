@@ -16,7 +16,7 @@ import numpy as np
 
 import hopf_jax
 from experiments import arguments, folders
-from hopf_jax.inference import rings
+from hopf_jax.inference import nodes_by_distance
 
 _MODULE = "experiments.halos"
 _KINDS = ("metis", "random")
@@ -94,7 +94,7 @@ def measure(graph: hopf_jax.Graph, parts: np.ndarray, most_hops: int) -> dict[st
     hosts = np.unique(parts)
     nodes, arcs = np.zeros((2, len(hosts), most_hops))
     for i, host in enumerate(hosts):
-        held, counts, _ = rings(graph, np.flatnonzero(parts == host), most_hops)
+        held, counts, _ = nodes_by_distance(graph, np.flatnonzero(parts == host), most_hops)
         read = np.cumsum(graph.indptr[held + 1] - graph.indptr[held])
         nodes[i] = counts[1:]
         arcs[i] = read[np.array(counts[:-1]) - 1]

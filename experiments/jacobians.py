@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hopf_jax import Graph, Result
-from hopf_jax.inference import WholeGraph
-from hopf_jax.learning import last_summary
+from hopf_jax.inference import WholeGraph, replay
 from hopf_jax.results import influences, make_net, readable
 
 
@@ -31,13 +30,13 @@ def hop_shares(
     rng = np.random.default_rng(seed)
     roots = rng.permutation(candidates)[:num_nodes]
     net = make_net(result.kernel, config, result.sizes)
-    *before, params = result.weights[: result.iteration]
-    whole = WholeGraph(graph, config.chunk_edges)
-    summary = last_summary(net, before, whole, config, graph.multilabel)
+    weights = result.weights[: result.iteration]
+    whole = WholeGraph(graph, result.execution.chunk_edges)
+    summary, _ = replay(net, weights, whole, config, graph.multilabel)
     every_label = np.eye(result.sizes.labels, dtype=np.float32)
     shares = np.zeros((len(roots), config.num_hops + 1))
     for i, found in enumerate(
-        influences(net, params, graph, summary, roots, every_label)
+        influences(net, weights[-1], graph, summary, roots, every_label)
     ):
         shares[i] = np.bincount(found.hops, found.attributes, shares.shape[1])
     total = shares.sum(axis=1, keepdims=True)

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
             callbacks=reports.callbacks,
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
-            devices=options.devices,
+            execution=hopf_jax.Execution(devices=options.devices),
         )
         if not processes.is_main():
             return result

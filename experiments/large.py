@@ -96,9 +96,9 @@ def run(folder: pathlib.Path, options: argparse.Namespace) -> tuple[Any, Any]:
         batch_size=1024,
         max_epochs=1,
         min_epochs=1,
-        memory_budget=0,
     )
-    result = hopf_jax.fit(graph, _MODEL, config, progress=False)
+    streamed = hopf_jax.Execution(memory_budget=0)
+    result = hopf_jax.fit(graph, _MODEL, config, progress=False, execution=streamed)
     seconds = {
         "open": round(opened - begun, 1),
         "fit": round(time.monotonic() - opened, 1),
