@@ -1,4 +1,4 @@
-"""`make data`: loads datasets and prints their counts beside the paper's Table 2."""
+"""Table 2: load datasets, and print their counts beside the paper's."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ HEADER = (
 
 
 def describe(name: str) -> tuple[list[str], bool]:
-    """A row of the table, and whether its counts are the expected ones."""
+    """Return a row of the table, and whether its counts are the expected ones."""
     start = time.perf_counter()
     graph = datasets.load_dataset(name)
     seconds = f"{time.perf_counter() - start:.2f}"
@@ -38,7 +38,7 @@ def describe(name: str) -> tuple[list[str], bool]:
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side, numbers to the right."""
+    """Return the table as aligned text, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -53,12 +53,12 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; returns 1 if a dataset is missing or its counts differ."""
+    """Print the table; return 1 if a dataset is missing or its counts differ."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.data",
         description="Load datasets, fetching what is missing, and print their counts.",
     )
-    parser.add_argument("names", nargs="*", help="default: every dataset on hand")
+    parser.add_argument("names", nargs="*", help="(default: all on this machine)")
     names = parser.parse_args(arguments).names
     absent = []
     if not names:
@@ -83,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(format_table(table))
         print("\n".join(["", *notes]) if notes else "")
     if absent:
-        print(f"Not on hand: {', '.join(absent)}. Name one to fetch it, or to be told")
-        print("where its files can be had: make data DATASET=reddit")
+        print(f"Not on this machine: {', '.join(absent)}. Name one to fetch it, or to")
+        print("learn where to get its files: make data DATASET=reddit")
     return int(failed)
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from experiments import aggregates, paper
-from experiments.drawing import _not_told_apart
+from experiments import paper
+from experiments.common import aggregates
+from experiments.common.drawing import _indistinct
 
 SUMMARY = aggregates.summary(paper.TRANSDUCTIVE)
 
@@ -67,6 +68,6 @@ def test_nothing_in_common_is_said():
 
 
 def test_groups_of_the_diagram():
-    assert _not_told_apart([1.0, 1.5, 3.0, 3.2], 1.0) == [(0, 1), (2, 3)]
-    assert _not_told_apart([1.0, 2.0, 3.0], 1.5) == [(0, 1), (1, 2)]
-    assert _not_told_apart([1.0, 2.0], 0.5) == []
+    assert _indistinct([1.0, 1.5, 3.0, 3.2], 1.0) == [(0, 1), (2, 3)]
+    assert _indistinct([1.0, 2.0, 3.0], 1.5) == [(0, 1), (1, 2)]
+    assert _indistinct([1.0, 2.0], 0.5) == []
