@@ -178,7 +178,7 @@ def test_cases_are_what_they_are_called():
 def test_the_peer_reads_the_rules_without_jax():
     code = (
         "import sys; sys.modules |= {'jax': None, 'jraph': None}  # Imports fail.\n"
-        "from experiments import turns; workers.library_without_jax()\n"
+        "from experiments.common import workers; workers.library_without_jax()\n"
         "from hopf_jax.learning.stopping import Patience, as_good_as_any\n"
         "from hopf_jax.metrics import f1_from_counts\n"
         "print(f1_from_counts([1, 1], [0, 1], [1, 0])['micro_f1'])"

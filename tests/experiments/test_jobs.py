@@ -74,7 +74,7 @@ def test_the_workdir_of_another_job_is_a_mistake(tiny, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         job.main([*command, "--seed", "1"])
     assert stopped.value.code == 2
-    assert "holds another run: seed is 1, there 0" in capsys.readouterr().err
+    assert "holds another run: seed 0 is 1, there 0" in capsys.readouterr().err
 
 
 def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
