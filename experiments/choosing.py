@@ -71,15 +71,10 @@ REPORTING: dict[str, Callable[[Held, Right], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.choosing")
-    parser.add_argument("--dataset", type=arguments.dataset_names, default=_DATASETS)
-    parser.add_argument(
-        "--turns",
-        type=int,
-        choices=range(1, _PARTS + 1),
-        default=1,
-        help="number of quarters held out in turn (default: 1)",
-    )
-    parser.add_argument("--models", type=arguments.model_names, default=_MODELS)
+    parser.option("dataset", arguments.dataset_names, _DATASETS)
+    about = f"number of quarters held out in turn, up to {_PARTS}"
+    parser.option("turns", int, 1, about, choices=range(1, _PARTS + 1))
+    parser.option("models", arguments.model_names, _MODELS)
     arguments.add_folds(parser)
     arguments.add_seed(parser)
     options = parser.parse_args(argv)

@@ -8,7 +8,6 @@ anything differs.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
@@ -28,7 +27,14 @@ _PATIENCE = 600  # Seconds to wait for a job.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser(__doc__, "experiments.faults")
+    arguments.add_counts(parser, kills=20)
+    parser.option("dataset", arguments.one(arguments.dataset_names), "cora")
+    parser.option("model", arguments.one(arguments.model_names), "i-nip-mean")
+    arguments.add_max_epochs(parser)
+    arguments.add_seed(parser, "seed of signals and moments")
+    parser.flag("cache", "keep compiled programs between starts")
+    options = parser.parse_args(argv)
     folder = options.workdir / "faults"
     output.remove(folder)
     found = compare(folder, options)
@@ -43,35 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(found["same"].values()) and not found["left_over"] else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = arguments.parser(__doc__, "experiments.faults")
-    arguments.add_counts(made, kills=20)
-    made.add_argument("--dataset", type=arguments.dataset_name, default="cora")
-    made.add_argument("--model", type=arguments.model_name, default="i-nip-mean")
-    arguments.add_max_epochs(made)
-    arguments.add_seed(made, "seed of signals and moments")
-    made.add_argument(
-        "--cache", action="store_true", help="keep compiled programs between starts"
-    )
-    return made
-
-
-@dataclasses.dataclass(frozen=True)
 class Job:
     """A job with its own workdir, which may be started several times."""
 
-    folder: pathlib.Path
-    options: argparse.Namespace
-
-    @property
-    def workdir(self) -> pathlib.Path:
-        """Its --workdir."""
-        return self.folder / "work"
-
-    @property
-    def log(self) -> pathlib.Path:
-        """Its --log-json."""
-        return self.folder / "log.jsonl"
+    def __init__(self, folder: pathlib.Path, options: argparse.Namespace):
+        self.folder, self.options = folder, options
+        self.workdir, self.log = folder / "work", folder / "log.jsonl"
 
     def start(self) -> subprocess.Popen:
         """Start the command."""
@@ -116,16 +99,12 @@ class Job:
 def compare(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
     """Run both jobs and compare what they wrote."""
     rng = random.Random(options.seed)
-    undisturbed, killed = (
-        Job(folder / "whole", options),
-        Job(folder / "killed", options),
-    )
+    undisturbed, killed = (Job(folder / n, options) for n in ("whole", "killed"))
     begun = time.perf_counter()
     undisturbed.finish()
     whole = time.perf_counter() - begun
     epochs = len(undisturbed.epochs())
-    signals = [signal.SIGKILL, signal.SIGTERM] * options.kills
-    signals = signals[: options.kills]
+    signals = ([signal.SIGKILL, signal.SIGTERM] * options.kills)[: options.kills]
     rng.shuffle(signals)
     kills = []
     begun = time.perf_counter()

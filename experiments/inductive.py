@@ -34,22 +34,17 @@ _FIRST = ("gs-lstm", "i-nip-mean", "gs-max")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.inductive")
-    parser.add_argument(
-        "--dataset",
-        choices=[name for name, row in DATASETS.items() if row.inductive],
-        help="(default: human if its files exist, else human-go2022)",
-    )
+    about = "(default: human if its files exist, else human-go2022)"
+    known = [name for name, row in DATASETS.items() if row.inductive]
+    parser.option("dataset", str, help=about, choices=known)
     arguments.add_run_options(
         parser, tuple(paper.INDUCTIVE), several_folds=False, max_epochs=_MAX_EPOCHS
     )
-    parser.add_argument(
-        "--hops", type=arguments.positive, help="(default: the paper's, 4)"
-    )
-    parser.add_argument(
-        "--batch-size", type=arguments.positive, help="(default: the paper's, 512)"
-    )
+    parser.option("hops", arguments.positive, help="(default: the paper's, 4)")
+    parser.option("batch-size", arguments.positive, help="(default: the paper's, 512)")
     options = parser.parse_args(argv)
-    name = options.dataset or _choose()
+    original = "human" if find(DATASETS["human"]) is not None else "human-go2022"
+    name = options.dataset or original
     try:
         load_dataset(name, split="inductive")
     except (DatasetError, ValueError) as error:
@@ -89,11 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _choose() -> str:
-    original, rebuilt = "human", "human-go2022"
-    return original if find(DATASETS[original]) is not None else rebuilt
-
-
 def _config(name: str, options: Any) -> Config:
     config = paper.config_for(name, options.hops)
     changes = {"max_epochs": options.max_epochs, "batch_size": options.batch_size}
@@ -113,10 +103,7 @@ def _epochs(config: Config) -> str:
 
 
 def _write(
-    name: str,
-    options: Any,
-    entries: dict[str, Any],
-    failures: list[str],
+    name: str, options: Any, entries: dict[str, Any], failures: list[str]
 ) -> None:
     folder = options.workdir / "inductive"
     models = {model: entries[model] for model in options.models if model in entries}

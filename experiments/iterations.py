@@ -21,11 +21,8 @@ from hopf_jax.kernels import MODELS
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.iterations")
-    parser.add_argument(
-        "--dataset",
-        type=arguments.dataset_names,
-        help="comma-separated (default: the paper's on this machine)",
-    )
+    about = "comma-separated (default: the paper's on this machine)"
+    parser.option("dataset", arguments.dataset_names, help=about)
     arguments.add_run_options(parser, tuple(paper.REDDIT_ITERATIONS))
     options = parser.parse_args(argv)
     once = [model for model in options.models if not MODELS[model].iterative]

@@ -18,8 +18,6 @@ from experiments.common import arguments, output, run_logging
 from hopf_jax.datasets import DatasetError, load_dataset
 from hopf_jax.runtime import processes
 
-_MODEL = "i-nip-mean"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
@@ -33,50 +31,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> arguments.Parser:
     """Return the parser of the command line."""
     made = arguments.parser(__doc__, "experiments.job", default_workdir=False)
-    made.add_argument("--dataset", type=arguments.dataset_name, required=True)
-    made.add_argument(
-        "--model",
-        type=arguments.model_name,
-        default=_MODEL,
-        help="(default: %(default)s)",
-    )
-    made.add_argument("--fold", type=arguments.fold, default=1, help="(default: 1)")
+    positive = arguments.positive
+    made.option("dataset", arguments.one(arguments.dataset_names), required=True)
+    made.option("model", arguments.one(arguments.model_names), "i-nip-mean")
+    made.option("fold", arguments.one(arguments.folds), 1)
     arguments.add_seed(made)
-    made.add_argument(
-        "--hops", type=arguments.positive, help="(default: the paper's by dataset)"
-    )
+    made.option("hops", positive, help="(default: the paper's by dataset)")
     arguments.add_max_epochs(made)
-    made.add_argument(
-        "--checkpoint-every",
-        type=arguments.positive,
-        default=1,
-        metavar="EPOCHS",
-        help="least number of epochs between checkpoints (default: 1)",
-    )
-    made.add_argument(
-        "--batches-per-step",
-        type=arguments.positive,
-        default=1,
-        metavar="SUBGRAPHS",
-        help="subgraphs per training step, a multiple of the devices (default: 1)",
-    )
-    made.add_argument(
-        "--devices",
-        type=arguments.positive,
-        help="devices that share a step (default: 1, or all of several processes)",
-    )
-    made.add_argument(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="address of the first of several processes, if not detected",
-    )
-    made.add_argument(
-        "--processes", type=arguments.positive, help="number of processes of the job"
-    )
-    made.add_argument("--process-id", type=int, help="number of this process, from 0")
+    made.option("checkpoint-every", positive, 1, "least epochs between checkpoints")
+    about = "subgraphs per training step, a multiple of the devices"
+    made.option("batches-per-step", positive, 1, about)
+    about = "devices that share a step (default: 1, or all of several processes)"
+    made.option("devices", positive, help=about)
+    about = "HOST:PORT of the first of several processes, if not detected"
+    made.option("coordinator", str, help=about)
+    made.option("processes", positive, help="number of processes of the job")
+    made.option("process-id", int, help="number of this process, from 0")
     run_logging.add_options(made)
     return made
 
@@ -88,13 +61,13 @@ def run(options: argparse.Namespace) -> hopf_jax.Result:
     config = dataclasses.replace(config, batches_per_step=options.batches_per_step)
     config = arguments.limit_epochs(config, options.max_epochs)
     graph = load_dataset(options.dataset, fold=options.fold)
-    with run_logging.LogSettings.of(options).open(name) as log:
+    with run_logging.settings(options).open(name) as log:
         result = hopf_jax.fit(
             graph,
             options.model,
             config,
             seed=options.seed,
-            callbacks=log.callbacks,
+            callbacks=log,
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
             execution=hopf_jax.Execution(devices=options.devices),

@@ -45,31 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.launch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> arguments.Parser:
+    parser = arguments.Parser(__doc__, "experiments.launch")
     arguments.add_counts(parser, processes=2)
-    parser.add_argument(
-        "--devices",
-        type=arguments.positive,
-        help="CPU devices per process (default: 1)",
-    )
-    parser.add_argument(
-        "--restarts",
-        type=int,
-        default=0,
-        help="how often to start all processes again (default: 0)",
-    )
-    parser.add_argument(
-        "--grace",
-        type=float,
-        default=30.0,
-        help="seconds that the others have to end by themselves (default: 30)",
-    )
+    about = "CPU devices per process (default: 1)"
+    parser.option("devices", arguments.positive, help=about)
+    parser.option("restarts", int, 0, "how often to start all processes again")
+    parser.option("grace", float, 30.0, "seconds for the others to end by themselves")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     return parser
 
@@ -115,11 +97,7 @@ def _wait(started: Sequence[subprocess.Popen], grace: float) -> int:
                 failed_at, first = time.monotonic(), status
                 output.log(f"launch: process {index} failed with status {status}")
             elif failed_at is not None:
-                after = time.monotonic() - failed_at
-                output.log(
-                    f"launch: process {index} ended by itself with status {status}, "
-                    f"{after:.1f} s after"
-                )
+                output.log(f"launch: process {index} ended with status {status}")
         if len(ended) == len(started):
             return first
         if failed_at is not None and time.monotonic() - failed_at > grace:

@@ -21,9 +21,7 @@ _STRENGTHS = tuple(10.0**e for e in range(-2, 5))
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.logistic_regression")
-    parser.add_argument(
-        "--dataset", type=arguments.dataset_names, default=("cora", "citeseer")
-    )
+    parser.option("dataset", arguments.dataset_names, ("cora", "citeseer"))
     arguments.add_folds(parser)
     options = parser.parse_args(argv)
     found = {}

@@ -9,11 +9,8 @@ Without weights and nonlinearity a kernel is a matrix: h_k = M_k h_0. Its diagon
 the weight of the node itself, provided that no walk returns to it: the regular graph is
 directed, and node i reads from i + 1, ... i + d around a ring that is long enough.
 
-Every hop is scaled to rows of sum 1 before the next one, so that a weight is a share.
-For kernels of the WL family, which are homogeneous in h_{k-1}, this is also the share
-of h_0 in the unscaled h_k (the paper's alpha^k / (alpha + beta)^k). For the NIP family
-it is not: unscaled, a sum of k + 1 terms of equal size contains 1 / (k + 1) of h_0,
-and with skips, which double h_{k-1}, (k + 1) / (2^(k + 1) - 1). Both are measured.
+Every hop is scaled to rows of sum 1 before the next one, so that a weight is a share;
+shares without scaling, which differ for the NIP family, are measured too.
 """
 
 import argparse
@@ -186,26 +183,13 @@ def hop_shares(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.morphing")
-    parser.add_argument("--dataset", type=arguments.dataset_name, default="cora")
-    parser.add_argument("--models", type=arguments.model_names, default=_MODELS)
-    parser.add_argument(
-        "--hops",
-        type=arguments.numbers,
-        default=(2, 4),
-        help="numbers of hops of the trained models (default: 2,4)",
+    parser.option("dataset", arguments.one(arguments.dataset_names), "cora")
+    parser.option("models", arguments.model_names, _MODELS)
+    parser.option(
+        "hops", arguments.numbers, (2, 4), "numbers of hops of the trained models"
     )
-    parser.add_argument(
-        "--degree",
-        type=arguments.positive,
-        default=4,
-        help="degree of the regular graph (default: 4)",
-    )
-    parser.add_argument(
-        "--nodes",
-        type=arguments.positive,
-        default=64,
-        help="number of test nodes to explain (default: 64)",
-    )
+    parser.option("degree", arguments.positive, 4, "degree of the regular graph")
+    parser.option("nodes", arguments.positive, 64, "number of test nodes to explain")
     arguments.add_seed(parser)
     arguments.add_max_epochs(parser)
     options = parser.parse_args(argv)

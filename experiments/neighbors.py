@@ -14,24 +14,16 @@ from experiments import paper
 from experiments.common import arguments, drawing, runner, score_table
 from experiments.common.cells import Cell
 
-_PERCENTAGES = (10, 25, 50, 75, 100)
 _MODEL = "nip-mean"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.neighbors")
-    parser.add_argument(
-        "--dataset",
-        type=arguments.dataset_names,
-        help="comma-separated (default: the citation datasets on this machine)",
-    )
-    parser.add_argument(
-        "--percentages",
-        type=_percentages,
-        default=_PERCENTAGES,
-        help="percentages of neighbours (default: 10,25,50,75,100)",
-    )
+    about = "comma-separated (default: the citation datasets on this machine)"
+    parser.option("dataset", arguments.dataset_names, help=about)
+    about = "percentages of neighbours"
+    parser.option("percentages", _percentages, (10, 25, 50, 75, 100), about)
     arguments.add_run_options(parser, (_MODEL,))
     options = parser.parse_args(argv)
     names = options.dataset or [

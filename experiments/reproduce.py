@@ -54,31 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if any(table["failures"] for table in done.values()) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> arguments.Parser:
     parser = arguments.parser(__doc__, "experiments.reproduce")
-    parser.add_argument(
-        "--dataset",
-        type=arguments.dataset_names,
-        required=True,
-        help="a name, comma-separated names, or all: the paper's on this machine",
-    )
+    about = "comma-separated names, or all: the paper's on this machine"
+    parser.option("dataset", arguments.dataset_names, help=about, required=True)
     arguments.add_run_options(parser)
-    parser.add_argument(
-        "--hops",
-        type=_hops,
-        help="a number; or auto, or a list, to choose from by validation F1 "
-        "(default: the paper's number for the dataset)",
-    )
+    about = "a number; or auto, or a list, to choose from by validation F1 (default: "
+    parser.option("hops", _hops, help=f"{about}the paper's number for the dataset)")
     run_logging.add_options(parser)
-    parser.add_argument(
-        "--together",
-        action="store_true",
-        help="train the folds of a model in one program where possible: for "
-        "accelerators; these are separate cells, as numbers differ by rounding",
+    parser.flag(
+        "together",
+        "train the folds of a model in one program where possible, for accelerators; "
+        "these are separate cells, as numbers differ by rounding",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a cell is below its goal"
-    )
+    parser.flag("check", "exit with 1 if a cell is below its goal")
     return parser
 
 
@@ -127,7 +116,7 @@ def reproduce(
         fresh=options.fresh,
         workers=options.workers,
         on_done=on_done,
-        log=run_logging.LogSettings.of(options),
+        log=run_logging.settings(options),
     )
     table = {
         "dataset": dataset,
@@ -194,6 +183,12 @@ def choose_hops(validation: Mapping[int, Sequence[Record]]) -> int:
     return min(validation, key=lambda hops: (-merit(hops), hops))
 
 
+def _validation_means(records: Sequence[Record]) -> dict[str, float]:
+    scores = [record["scores"]["validation"] for record in records]
+    metrics = ("micro_f1", "macro_f1")
+    return {m: round(sum(s[m] for s in scores) / len(scores), 3) for m in metrics}
+
+
 def _entry(
     dataset: str,
     model: str,
@@ -209,7 +204,7 @@ def _entry(
             str(h): score_table.summarise(
                 [record["scores"]["test"]["micro_f1"] for record in found[h]]
             )
-            | {"validation": score_table.by_mean(found[h], "validation")}
+            | {"validation": _validation_means(found[h])}
             for h in candidates
         }
     return entry
@@ -223,8 +218,7 @@ def _aggregate(
     folder = options.workdir / "all"
     summary = aggregates.over(done) | dict(provenance)
     output.write_json(folder / "table.json", summary)
-    report.write_aggregate(folder, summary)
-    tqdm.write("\n" + aggregates.text(summary))
+    tqdm.write("\n" + report.write_aggregate(folder, summary))
     tqdm.write(f"Written: {folder}/table.json, report.md, report.html")
 
 

@@ -3,15 +3,12 @@
 NIP-MEAN, the same roots, batches of the same size, all neighbours, Adam, weighted cross
 entropy. Each side is a process with the same number of cores; they take turns (ours,
 ours without a precomputed first hop, PyG, PyG with stored batches, ours, ...), and
-ratios are of adjacent turns. With fan-outs, ours and PyG sample neighbours in every
-epoch; stored batches are one sample, and our second side then replays one sample too.
-Before the timing all sides compute the loss of all roots from the same weights, and the
-command fails if they differ.
+ratios are of adjacent turns. The command fails if the sides compute different losses
+from the same weights. experiments/README.md has the details.
 
 PyG has its own environment, .venv-benchmark (`make benchmark PEER=1` makes it); without
 it, its columns say "not installed". Writes benchmark.json, benchmark.md and
-benchmark.png to WORKDIR, after every case. Other work on the machine slows the sides
-unequally: the load is recorded with the figures.
+benchmark.png to WORKDIR, after every case.
 """
 
 import argparse
@@ -24,13 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import paper
-from experiments.benchmark import (
-    case_runner,
-    library_worker,
-    report,
-    summary,
-    whole_runs,
-)
+from experiments.benchmark import cases, library_worker, report, whole_runs
 from experiments.benchmark.cases import CASES, QUICK, Case
 from experiments.common import arguments, drawing, output, workers
 from hopf_jax import Execution
@@ -63,17 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "machine_was_busy": busy,
         "quick": options.quick,
     } | output.provenance(options.invocation)
-    report.print_head()
     with tempfile.TemporaryDirectory() as folder:
-        for case in _chosen(options):
+        usual = [case for case in CASES if options.all or not case.extended]
+        for case in [QUICK] if options.quick else options.cases or usual:
             measured[case.name] = _measure(case, peer, options, folder)
-            limit = data["machine_limit"] = summary.machine_limit(measured)
+            limit = data["machine_limit"] = report.machine_limit(measured)
             for entry in measured.values():
                 entry["limit"] = {
-                    side: summary.share_of_limit(entry["sides"][side], limit)
+                    side: report.share_of_limit(entry["sides"][side], limit)
                     for side in _OWN
                 }
-            report.print_row(case.name, measured[case.name])
+            print(report.table({case.name: measured[case.name]}), flush=True)
             _write(options.workdir, data)
         if options.whole_runs or options.all:
             whole = data["whole_runs"] = {}
@@ -82,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     run, peer, options.threads, options.timeout, folder
                 )
                 _write(options.workdir, data)
-            report.print_whole(whole)
+            print(report.whole_table(whole))
     if limit is not None:
         print(
             f"The machine, {options.threads} threads: {limit['gflops']:.0f} GFLOP/s, "
@@ -103,44 +94,20 @@ def _write(folder: pathlib.Path, data: dict[str, Any]) -> None:
     drawing.save(report.draw(data["cases"]), folder / "benchmark.png")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = case_runner.parser(__doc__, "experiments.benchmark")
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="also K = 3, fan-outs, human-go2022 and whole runs",
-    )
-    parser.add_argument(
-        "--whole-runs",
-        action="store_true",
-        help="also time whole runs of I-NIP-MEAN, to the test score",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="one small graph, for tests"
-    )
-    parser.add_argument(
-        "--rounds", type=arguments.positive, help="most turns per side (default: 7)"
-    )
-    parser.add_argument(
-        "--epochs",
-        type=arguments.positive,
-        help="most epochs per turn (default: 3; 1 where an epoch is long)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=float,
-        default=90.0,
-        help="seconds per case after which no more rounds begin, except for the first "
-        f"{_LEAST_ROUNDS} (default: 90)",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=900.0, help="seconds per turn (default: 900)"
-    )
-    parser.add_argument(
-        "--peer",
-        type=pathlib.Path,
-        help=f"a Python with PyG (default: {_PEER}, if it exists)",
-    )
+def _parser() -> arguments.Parser:
+    parser = arguments.parser(__doc__, "experiments.benchmark")
+    cases.add_options(parser)
+    parser.flag("all", "also K = 3, fan-outs, human-go2022 and whole runs")
+    parser.flag("whole-runs", "also time whole runs of I-NIP-MEAN, to the test score")
+    parser.flag("quick", "one small graph, for tests")
+    parser.option("rounds", arguments.positive, help="most turns per side (default: 7)")
+    about = "most epochs per turn (default: 3; 1 where an epoch is long)"
+    parser.option("epochs", arguments.positive, help=about)
+    about = "seconds per case after which no more rounds begin, except for the first 3"
+    parser.option("budget", float, 90.0, about)
+    parser.option("timeout", float, 900.0, "seconds per turn")
+    about = f"a Python with PyG (default: {_PEER}, if it exists)"
+    parser.option("peer", pathlib.Path, help=about)
     return parser
 
 
@@ -151,14 +118,6 @@ def find_peer(given: pathlib.Path | None) -> str | None:
     there = found if given else found.parent.parent / ".installed"
     # Not resolved: the target of the link is outside the environment.
     return str(found.absolute()) if there.exists() else None
-
-
-def _chosen(options: argparse.Namespace) -> Sequence[Case]:
-    if options.quick:
-        return [QUICK]
-    if options.cases is not None:
-        return options.cases
-    return [case for case in CASES if options.all or not case.extended]
 
 
 def _measure(
@@ -201,12 +160,12 @@ def _measure(
         sides.end()
     entries = sides.entries
     for entry in entries.values():
-        summary.summarise(entry)
+        report.summarise(entry)
     losses = [e["loss"] for e in entries.values() if e.get("loss") is not None]
     same = None  # Nothing to compare with.
     if len(losses) > 1:
         same = max(losses) - min(losses) <= _SAME_LOSS * abs(losses[0])
-    ratios = summary.ratios(entries)
+    ratios = report.ratios(entries)
     if case.config.fanouts and not isinstance(ratios["pyg"], str):
         ratios |= dict.fromkeys(("pyg_cached", "pyg_plain"), report.UNLIKE)
     return {
@@ -215,7 +174,7 @@ def _measure(
         "peer_tried": sides.chosen.get("tried"),
         "sides": entries,
         "ratios": ratios,
-        "extraction_ratio": summary.extraction_ratio(entries),
+        "extraction_ratio": report.extraction_ratio(entries),
         "same_loss": same,
     }
 

@@ -8,7 +8,6 @@ disturbs less. Writes joint_folds.json to WORKDIR.
 """
 
 import argparse
-import functools
 import os
 import statistics
 import sys
@@ -28,6 +27,11 @@ Way = Literal["fit", "loop", "vmap"]
 
 _WAYS: tuple[Way, ...] = ("fit", "loop", "vmap")
 _TIMEOUT = 1800.0
+_LINE = "{:<12}{:<7}{:<6}{:<9}{:<7}{:<9}{:<7}{:<14}{}"
+_HEAD = _LINE.format(
+    *("model", "cores", "way", "seconds", "ratio", "CPU", "ratio"),
+    *("ms per epoch", "test F1"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         load_dataset(options.dataset, fold=options.folds[0])
     except (DatasetError, ValueError) as error:
         parser.error(str(error))
-    path = options.workdir / "joint_folds.json"
     rows: list[dict[str, Any]] = []
     data = {
         "dataset": options.dataset,
@@ -50,9 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "repeats": options.repeats,
         "rows": rows,
     }
-    data |= output.provenance(options.invocation)
-    names = ("model", "cores", "way", "seconds", "ratio", "CPU", "ratio")
-    print(_line((*names, "ms per epoch", "test F1")), flush=True)
+    path = options.workdir / "joint_folds.json"
+    print(_HEAD, flush=True)
     for model in options.models:
         for cores in options.cores:
             if cores > len(os.sched_getaffinity(0)):
@@ -60,53 +62,33 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             for way, row in _measure(options, model, cores).items():
                 rows.append({"model": model, "cores": cores, "way": way} | row)
-                print(_line(_texts(rows[-1])), flush=True)
-            output.write_json(path, data)
-    print(f"Written: {path}")
+                print(_describe(rows[-1]), flush=True)
+    output.write_results(path, data, options.invocation)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> arguments.Parser:
     parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument("--dataset", type=arguments.dataset_name, default="cora")
-    parser.add_argument(
-        "--models",
-        type=arguments.model_names,
-        default=("nip-mean", "i-nip-mean"),
-        help="comma-separated (default: nip-mean,i-nip-mean)",
-    )
+    parser.option("dataset", arguments.one(arguments.dataset_names), "cora")
+    parser.option("models", arguments.model_names, ("nip-mean", "i-nip-mean"))
     arguments.add_folds(parser)
-    parser.add_argument(
-        "--cores",
-        type=arguments.numbers,
-        default=(1, 2),
-        help="comma-separated (default: 1,2)",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=arguments.positive,
-        default=2,
-        help="processes per measurement, in turns; the median counts (default: 2)",
-    )
+    parser.option("cores", arguments.numbers, (1, 2))
+    about = "processes per measurement, in turns; the median counts"
+    parser.option("repeats", arguments.positive, 2, about)
     arguments.add_max_epochs(parser)
-    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.option("serve", int, help=argparse.SUPPRESS)
     return parser
 
 
 def learn(
-    dataset: str,
-    model: str,
-    folds: list[int],
-    way: Way,
-    max_epochs: int | None,
+    dataset: str, model: str, folds: list[int], way: Way, max_epochs: int | None
 ) -> dict[str, Any]:
     """Train all folds in this process; return times and scores."""
     graphs = [load_dataset(dataset, fold=fold) for fold in folds]
     config = arguments.limit_epochs(paper.config_for(dataset), max_epochs)
     begun, spent = time.perf_counter(), time.process_time()
     if way == "fit":
-        alone = functools.partial(hopf_jax.fit, model=model, config=config)
-        results = [alone(graph, progress=False) for graph in graphs]
+        results = [hopf_jax.fit(g, model, config, progress=False) for g in graphs]
     else:
         results = hopf_jax.fit_folds(graphs, model, config, progress=False, mapping=way)
     seconds = time.perf_counter() - begun
@@ -124,18 +106,14 @@ def _measure(
     options: argparse.Namespace, model: str, cores: int
 ) -> dict[Way, dict[str, Any]]:
     found: dict[Way, list[dict[str, Any]]] = {way: [] for way in _WAYS}
+    asked = {"dataset": options.dataset, "model": model, "folds": list(options.folds)}
     for _ in range(options.repeats):
         for way in _WAYS:
             command = [sys.executable, "-m", _MODULE, "--serve", str(cores)]
             worker = workers.Worker(command, _TIMEOUT)
             try:
                 reply = worker.ask(
-                    "learn",
-                    dataset=options.dataset,
-                    model=model,
-                    folds=list(options.folds),
-                    way=way,
-                    max_epochs=options.max_epochs,
+                    "learn", way=way, max_epochs=options.max_epochs, **asked
                 )
             finally:
                 worker.end()
@@ -155,19 +133,14 @@ def _measure(
     return rows
 
 
-def _texts(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        *(row["model"], str(row["cores"]), row["way"]),
+def _describe(row: dict[str, Any]) -> str:
+    return _LINE.format(
+        *(row["model"], row["cores"], row["way"]),
         *(f"{row['seconds']:.1f}", f"{row['ratio']:.2f}"),
         *(f"{row['cpu_seconds']:.1f}", f"{row['cpu_ratio']:.2f}"),
         f"{1000 * row['epoch_seconds']:.2f}",
         f"{100 * np.mean(row['test_micro_f1']):.2f}",
     )
-
-
-def _line(texts: Sequence[str]) -> str:
-    widths = (12, 7, 6, 9, 7, 9, 7, 13, 9)
-    return "".join(text.ljust(w) for text, w in zip(texts, widths, strict=True))
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ class LibraryWorker:
         self.rate, self.epoch = np.float32(config.learning_rate), 0
         loss = None if config.fanouts else self._mean_loss()
         self.compiled.clear()
-        first = self.epochs(1)["seconds"][0]
+        self.epochs(1)
         widths = graph.num_features, hidden, graph.num_labels
         ahead = plan.precompute
         return {
@@ -165,7 +165,6 @@ class LibraryWorker:
             "ahead": ahead,
             "batching_seconds": batching_seconds,
             "ahead_seconds": ahead_seconds,
-            "first_epoch_seconds": first,
             "work": limits.work(self.loader.sizes, hops, *widths, ahead=ahead),
         } | counts(self.loader)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.benchmark import case_runner, summary
+from experiments.benchmark import cases, report
 from experiments.benchmark.cases import CASES, Case
 from experiments.common import arguments
 
@@ -19,15 +19,15 @@ _PRECISIONS = ("float32", "bfloat16")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = case_runner.parser(__doc__, "experiments.benchmark.precision")
+    parser = arguments.parser(__doc__, "experiments.benchmark.precision")
     arguments.add_counts(parser, rounds=7)
-    options = parser.parse_args(argv)
-    return case_runner.report(
-        options.cases or [case for case in CASES if not case.extended],
-        lambda case: measure(case, options.rounds, options.threads),
+    return cases.main(
+        parser,
+        argv,
+        [case for case in CASES if not case.extended],
+        lambda case, options: measure(case, options.rounds, options.threads),
         _describe,
-        options.workdir / "precision.json",
-        options.invocation,
+        "precision.json",
     )
 
 
@@ -44,11 +44,11 @@ def _describe(entry: dict[str, Any]) -> str:
 def measure(case: Case, rounds: int, threads: int) -> dict[str, Any]:
     """Return seconds, peak memory and loss of both precisions, and their ratio."""
     turns: dict[str, list[float]] = {name: [] for name in _PRECISIONS}
-    with case_runner.started(case, len(_PRECISIONS), threads) as ours:
-        workers = dict(zip(_PRECISIONS, ours.workers, strict=True))
+    with cases.started(case, len(_PRECISIONS), threads) as (own, folder, settings):
+        workers = dict(zip(_PRECISIONS, own, strict=True))
         prepared = {
             name: worker.ask(
-                "prepare", folder=ours.folder, case=ours.settings | {"precision": name}
+                "prepare", folder=folder, case=settings | {"precision": name}
             )
             for name, worker in workers.items()
         }
@@ -60,8 +60,8 @@ def measure(case: Case, rounds: int, threads: int) -> dict[str, Any]:
                 turns[name].append(statistics.median(reply["seconds"]))
     wide, narrow = (turns[name] for name in _PRECISIONS)
     return {
-        "ratio": summary.spread([b / a for a, b in zip(wide, narrow, strict=True)]),
-        "seconds": {name: summary.spread(each) for name, each in turns.items()},
+        "ratio": report.spread([b / a for a, b in zip(wide, narrow, strict=True)]),
+        "seconds": {name: report.spread(each) for name, each in turns.items()},
         "peak_gb": {name: last[name]["peak_gb"] for name in workers},
         "loss": {name: prepared[name]["loss"] for name in workers},
     }

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments.benchmark import case_runner, limits
+from experiments.benchmark import cases, limits
 from experiments.benchmark.cases import CASES, Case
 from experiments.common import arguments
 
@@ -33,15 +33,15 @@ _KINDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = case_runner.parser(__doc__, "experiments.benchmark.profile")
+    parser = arguments.parser(__doc__, "experiments.benchmark.profile")
     arguments.add_counts(parser, epochs=5)
-    options = parser.parse_args(argv)
-    return case_runner.report(
-        options.cases or CASES,
-        lambda case: measure(case, options.epochs, options.threads),
+    return cases.main(
+        parser,
+        argv,
+        CASES,
+        lambda case, options: measure(case, options.epochs, options.threads),
         _describe,
-        options.workdir / "profile.json",
-        options.invocation,
+        "profile.json",
     )
 
 
@@ -53,9 +53,8 @@ def _describe(entry: dict[str, Any]) -> str:
 
 def measure(case: Case, epochs: int, threads: int) -> dict[str, Any]:
     """Return the seconds of an epoch, and the share of each kind of operation."""
-    with case_runner.started(case, 1, threads) as ours:
-        (worker,), folder = ours.workers, ours.folder
-        settings = ours.settings | {"resample": False}
+    with cases.started(case, 1, threads) as (own, folder, known):
+        (worker,), settings = own, known | {"resample": False}
         work = worker.ask("prepare", folder=folder, case=settings)["work"]
         worker.ask("epochs", count=1)
         machine = worker.ask("limits")

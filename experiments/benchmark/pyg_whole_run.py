@@ -36,7 +36,7 @@ from experiments.common import workers
 
 workers.library_without_jax()
 from hopf_jax.learning.stopping import Patience, as_good_as_any  # noqa: E402
-from hopf_jax.metrics import f1_from_counts  # noqa: E402
+from hopf_jax.metrics import f1_from_counts, f1_scores  # noqa: E402
 
 
 class Whole(Peer):
@@ -194,11 +194,8 @@ class Whole(Peer):
         return {"loss": total / count} | f1_from_counts(*hits.numpy())
 
     def _score(self, decided: np.ndarray, nodes: np.ndarray) -> dict[str, float]:
-        size = self.labels.shape[1]
-        found = np.eye(size, dtype=bool)[decided[nodes]]
-        true = self.labels.numpy()[nodes] > 0
-        hits = (found & true, found & ~true, ~found & true)
-        return f1_from_counts(*(hit.sum(axis=0) for hit in hits))
+        found = np.eye(self.labels.shape[1], dtype=bool)[decided[nodes]]
+        return f1_scores(self.labels.numpy()[nodes] > 0, found)
 
     def _neighbours(
         self, edges: Edges, h: Any, w: torch.Tensor, batch: Batch

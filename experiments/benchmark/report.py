@@ -1,8 +1,10 @@
-"""The table of the benchmark, for the terminal and as Markdown, and its figure."""
+"""The report of the benchmark: medians and ratios, its table and its figure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.benchmark.limits import least_seconds
 from experiments.common import drawing
 from experiments.common.markdown import markdown_table
 
@@ -17,23 +19,109 @@ UNLIKE = "not alike"  # One samples anew, the other replays one sample.
 SAME = "as ours"  # A plain side would be the same program.
 MOST_WASTE = 0.25
 
-_HEAD = {
-    "case": 17,
-    "ours, s": 21,
-    "plain, s": 21,
-    "PyG, s": 21,
-    "stored, s": 21,
-    "PyG / ours": 16,
-    "stored / ours": 16,
-    "PyG / plain": 16,
-    "stored / plain": 16,
-    "extract": 7,
-    "peak GB": 19,
-    "batch, first hop, compile, s": 28,
-    "padding n, e < 25%": 18,
-    "limit": 6,
-    "resident": 8,
+_HEAD = [
+    *("case", "ours, s", "plain, s", "PyG, s", "stored, s", "PyG / ours"),
+    *("stored / ours", "PyG / plain", "stored / plain", "extract", "peak GB"),
+    *("batch, first hop, compile, s", "padding n, e < 25%", "limit", "resident"),
+]
+_WHOLE_HEAD = [
+    "run",
+    "side",
+    "seconds",
+    "epochs",
+    "test micro-F1",
+    "iteration",
+    "ratio",
+]
+
+
+# {ratio: (numerator, denominator)}.
+RATIOS = {
+    "pyg": ("pyg", "ours"),
+    "pyg_cached": ("pyg_cached", "ours"),
+    "pyg_plain": ("pyg", "ours_plain"),
+    "pyg_cached_plain": ("pyg_cached", "ours_plain"),
 }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the median, least and most."""
+    return {
+        "median": statistics.median(values),
+        "least": min(values),
+        "most": max(values),
+    }
+
+
+def summarise(side: dict[str, Any]) -> None:
+    """Add medians and spreads of the turns to the entry of a side."""
+    extractions = side.pop("extractions", [])
+    if side["outcome"] != "measured":
+        return
+    every = [seconds for turn in side["turns"] for seconds in turn]
+    side["seconds"] = spread(every)
+    side["cpu_seconds"] = spread(side["cpu_turns"])
+    if extractions:
+        side["extraction"] = {
+            "seconds": spread([one["seconds"] for one in extractions]),
+            **{
+                f"{what}_per_s": statistics.median(
+                    one[what] / one["seconds"] for one in extractions
+                )
+                for what in ("nodes", "edges")
+            },
+        }
+
+
+def ratios(sides: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the peer's seconds over ours, of adjacent turns; or why there is none."""
+    return {
+        name: _ratio(sides[own], sides[peer]) for name, (peer, own) in RATIOS.items()
+    }
+
+
+def _ratio(ours: dict[str, Any], peer: dict[str, Any]) -> dict[str, float] | str:
+    for side in (ours, peer):
+        if side["outcome"] != "measured":
+            return side["outcome"]
+    ratio = spread(
+        [
+            statistics.median(theirs) / statistics.median(own)
+            for own, theirs in zip(ours["turns"], peer["turns"], strict=True)
+        ]
+    )
+    # On a busy machine the best epoch of each side and its processor time are more
+    # reliable than medians.
+    best = peer["seconds"]["least"] / ours["seconds"]["least"]
+    cpu = peer["cpu_seconds"]["median"] / ours["cpu_seconds"]["median"]
+    return ratio | {"of_least": best, "of_cpu": cpu}
+
+
+def extraction_ratio(sides: Mapping[str, dict[str, Any]]) -> float | None:
+    """Return edges per second here over those of NeighborLoader."""
+    ours, peer = sides["ours"], sides["pyg"]
+    if "extraction" not in ours or "extraction" not in peer:
+        return None
+    return ours["extraction"]["edges_per_s"] / peer["extraction"]["edges_per_s"]
+
+
+def machine_limit(measured: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return the best measured speed over all cases, or None."""
+    ours = [entry["sides"]["ours"] for entry in measured.values()]
+    found = [side["machine"] for side in ours if "machine" in side]
+    if not found:
+        return None
+    return {name: max(one[name] for one in found) for name in found[0]}
+
+
+def share_of_limit(
+    side: dict[str, Any], limit: dict[str, float] | None
+) -> dict[str, float] | None:
+    """Return the seconds of the counted work, and their share of our epoch."""
+    if limit is None or side["outcome"] != "measured":
+        return None
+    seconds = least_seconds(side["work"], limit)
+    return {"seconds": seconds, "share": seconds / side["seconds"]["median"]}
 
 
 def row(name: str, entry: Mapping[str, Any]) -> list[str]:
@@ -73,19 +161,10 @@ def waste(sides: Mapping[str, dict[str, Any]]) -> str:
     return f"{listed} {'yes' if within else 'NO'}"
 
 
-def print_head() -> None:
-    """Print the header of the table."""
-    _print(list(_HEAD), _HEAD.values())
-
-
-def print_row(name: str, entry: Mapping[str, Any]) -> None:
-    """Print the row of a case."""
-    _print(row(name, entry), _HEAD.values())
-
-
-def _print(cells: Sequence[str], widths: Iterable[int]) -> None:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-    print("  ".join(padded).rstrip(), flush=True)
+def table(measured: Mapping[str, Any]) -> str:
+    """Return the table of all cases, in Markdown."""
+    rows = [row(name, entry) for name, entry in measured.items()]
+    return markdown_table(_HEAD, rows, numbers=False)
 
 
 def markdown(data: Mapping[str, Any]) -> str:
@@ -97,7 +176,7 @@ def markdown(data: Mapping[str, Any]) -> str:
         f"`{data['command']}`, commit {data['commit']}, {data['threads']} threads, "
         f"load before the run {data['load_before']:.1f}.",
         "",
-        _table(list(_HEAD), [row(*case) for case in data["cases"].items()]),
+        table(data["cases"]),
         "",
         "Seconds and ratios are medians (least-most) of turns. *plain*: the first hop "
         "is not precomputed (`precompute=False`), as in the peer; with fan-outs, one "
@@ -119,7 +198,7 @@ def markdown(data: Mapping[str, Any]) -> str:
     if whole:
         lines += ["", "## Whole runs", ""]
         lines += [
-            _table(WHOLE_HEAD, whole_rows(whole)),
+            whole_table(whole),
             "",
             "From graph to reported test score, I-NIP-MEAN, fold 1, the paper's "
             "settings and the same stopping rule; ours with batching and compilation. "
@@ -128,40 +207,20 @@ def markdown(data: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-WHOLE_HEAD = ("run", "side", "seconds", "epochs", "test micro-F1", "iteration", "ratio")
-
-
-def whole_rows(whole: Mapping[str, Any]) -> list[list[str]]:
-    """Return one row per side of every whole run."""
+def whole_table(whole: Mapping[str, Any]) -> str:
+    """Return the table of whole runs, with one row per side, in Markdown."""
     rows: list[list[str]] = []
     for name, entry in whole.items():
         for side, found in entry["sides"].items():
-            runs = found["runs"]
-            if not runs:
-                rows.append([name, SIDES[side], found["outcome"], *["-"] * 4])
-                continue
-            listed = [
-                ", ".join(f"{run['seconds']:.1f}" for run in runs),
-                ", ".join(str(run["epochs"]) for run in runs),
-                ", ".join(f"{100 * run['test_micro_f1']:.2f}" for run in runs),
-                ", ".join(str(run["iteration"]) for run in runs),
-            ]
-            ratio = entry["ratio"] if side != "ours" else None
-            last = "-" if ratio is None else f"{ratio['median']:.3g}"
-            rows.append([name, SIDES[side], *listed, last])
-    return rows
-
-
-def print_whole(whole: Mapping[str, Any]) -> None:
-    """Print the table of the whole runs."""
-    rows = [list(WHOLE_HEAD), *whole_rows(whole)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        _print(cells, widths)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown_table(head, rows, numbers=False)
+            cells = [found["outcome"], *["-"] * 4]
+            if found["runs"]:
+                (run,) = found["runs"]
+                cells = [f"{run['seconds']:.1f}", str(run["epochs"])]
+                cells += [f"{100 * run['test_micro_f1']:.2f}", str(run["iteration"])]
+                ratio = entry["ratio"] if side != "ours" else None
+                cells.append("-" if ratio is None else f"{ratio['median']:.3g}")
+            rows.append([name, SIDES[side], *cells])
+    return markdown_table(_WHOLE_HEAD, rows, numbers=False)
 
 
 def _range(value: dict[str, float] | str) -> str:
@@ -176,68 +235,43 @@ def draw(measured: Mapping[str, Any]) -> Any:
     """Draw seconds of an epoch, and ratios, as one group of bars per case."""
     figure = drawing.new(max(7.5, 2.0 + 2.1 * len(measured)), 4.2)
     left, right = figure.subplots(1, 2)
-    width = 0.2
+    entries = list(measured.values())
     for i, (side, label) in enumerate(SIDES.items()):
-        met = [
-            (at + (i - 1.5) * width, entry["sides"][side]["seconds"])
-            for at, entry in enumerate(measured.values())
-            if entry["sides"][side]["outcome"] == "measured"
-        ]
-        _bars(left, met, width, drawing.COLOURS[i], label)
-    shades = [drawing.COLOURS[i] for i in (2, 3)] * 2
-    ratios = ("pyg", "pyg_cached", "pyg_plain", "pyg_cached_plain")
-    for i, (name, colour) in enumerate(zip(ratios, shades, strict=True)):
-        met = [
-            (at + (i - 1.5) * width, entry["ratios"][name])
-            for at, entry in enumerate(measured.values())
-            if not isinstance(entry["ratios"][name], str)
-        ]
-        _bars(right, met, width, colour, name, faint=i >= 2)
+        seconds = [entry["sides"][side].get("seconds") for entry in entries]
+        _bars(left, i, seconds, color=drawing.COLOURS[i], label=label)
+    for i, name in enumerate(RATIOS):
+        ratios = [entry["ratios"][name] for entry in entries]
+        known = [None if isinstance(ratio, str) else ratio for ratio in ratios]
+        look = {"color": drawing.COLOURS[2 + i % 2], "alpha": 1 if i < 2 else 0.45}
+        _bars(right, i, known, label=name, **look)
     drawing.tidy(left, ylabel="seconds (log scale)", title="Training epoch")
-    drawing.tidy(
-        right,
-        ylabel="their seconds / ours",
-        title="Ratio (pale: without precomputing)",
-    )
+    title = "Ratio (pale: without precomputing)"
+    drawing.tidy(right, ylabel="their seconds / ours", title=title)
     if left.patches:
         left.set_yscale("log")
     right.axhline(1, color="0.4", linewidth=1)
     for axes in (left, right):
         axes.set_xticks(range(len(measured)), list(measured), rotation=25, ha="right")
     if not right.patches:
-        right.text(
-            *(0.5, 0.5, f"PyG: {NOT_INSTALLED}"),
-            ha="center",
-            transform=right.transAxes,
-        )
+        text = f"PyG: {NOT_INSTALLED}"
+        right.text(0.5, 0.5, text, ha="center", transform=right.transAxes)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, frameon=False, ncols=len(SIDES), loc="outside lower center"
-    )
+    figure.legend(handles, labels, frameon=False, ncols=4, loc="outside lower center")
     return figure
 
 
-def _bars(
-    axes: Any,
-    met: Sequence[Any],
-    width: float,
-    colour: str,
-    label: str,
-    faint: bool = False,
-) -> None:
-    """Draw medians as bars, least and most as whiskers."""
-    if not met:
-        return
-    medians = [value["median"] for _, value in met]
-    below = [value["median"] - value["least"] for _, value in met]
-    above = [value["most"] - value["median"] for _, value in met]
-    axes.bar(
-        [at for at, _ in met],
-        medians,
-        width,
-        yerr=(below, above),
-        color=colour,
-        alpha=0.45 if faint else 1,
-        capsize=2,
-        label=label,
-    )
+def _bars(axes: Any, place: int, values: Sequence[Any], **look: Any) -> None:
+    """Draw medians as bars, least and most as whiskers; None has no bar."""
+    met = [(at, value) for at, value in enumerate(values) if value is not None]
+    if met:
+        axes.bar(
+            [at + (place - 1.5) * 0.2 for at, _ in met],
+            [value["median"] for _, value in met],
+            0.2,
+            yerr=(
+                [value["median"] - value["least"] for _, value in met],
+                [value["most"] - value["median"] for _, value in met],
+            ),
+            capsize=2,
+            **look,
+        )

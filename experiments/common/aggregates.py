@@ -41,16 +41,14 @@ def over(done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
     Only of the models of Table 3 that every dataset has.
     """
+    found = {name: table["models"] for name, table in done.items()}
     common = [
         model
         for model in paper.TRANSDUCTIVE
-        if all(model in table["models"] for table in done.values())
+        if all(model in models for models in found.values())
     ]
     ours = {
-        model: {
-            name: table["models"][model]["micro_f1"]["mean"]
-            for name, table in done.items()
-        }
+        model: {name: of[model]["micro_f1"]["mean"] for name, of in found.items()}
         for model in common
     }
     known = [name for name in done if paper.published(name, "gcn") is not None]
@@ -61,8 +59,8 @@ def over(done: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "datasets": list(done),
         "models": {
-            model: {name: t["models"].get(model) for name, t in done.items()}
-            for model in dict.fromkeys(m for t in done.values() for m in t["models"])
+            model: {name: models.get(model) for name, models in found.items()}
+            for model in dict.fromkeys(m for models in found.values() for m in models)
         },
     }
     if not common:
@@ -206,36 +204,3 @@ FINDINGS = (
     ),
     Finding("I-NIP-MEAN has the best average rank", _least("rank", "i-nip-mean")),
 )
-
-
-def text(result: Mapping[str, Any]) -> str:
-    """Return the aggregates as a table for the terminal."""
-    ours, theirs = result["ours"], result["paper"]
-    if ours is None:
-        return "No model of Table 3 has figures on every dataset: nothing to aggregate."
-    names = result["datasets"]
-    lines = [
-        f"{'model':<12}"
-        + "".join(f"{name:>12}" for name in names)
-        + f"{'shortfall':>11}{'(paper)':>9}{'rank':>7}{'(paper)':>9}{'wins':>6}"
-    ]
-    for model in ours["rank"]:
-        scores = "".join(
-            f"{result['models'][model][name]['micro_f1']['mean']:>12.2f}"
-            for name in names
-        )
-        beside = [
-            f"{theirs[m][model]:>9.2f}" if theirs else f"{'-':>9}"
-            for m in ("shortfall", "rank")
-        ]
-        lines.append(
-            f"{model:<12}{scores}{ours['shortfall'][model]:>11.2f}{beside[0]}"
-            f"{ours['rank'][model]:>7.2f}{beside[1]}{ours['wins'][model]:>6}"
-        )
-    lines.append("")
-    for finding in result["findings"]:
-        if finding["ours"] is not None:
-            mark = "holds   " if finding["ours"]["holds"] else "does not"
-            evidence = finding["ours"]["evidence"]
-            lines.append(f"{mark}  {finding['statement']} ({evidence})")
-    return "\n".join(lines)

@@ -4,66 +4,77 @@ import argparse
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from experiments import paper
-from experiments.common import output, score_table
+from experiments.common import output
 from hopf_jax import Config
 from hopf_jax.datasets import DATASETS, SYNTHETIC, find
 from hopf_jax.kernels import MODELS
 
-T = TypeVar("T")
-
 FETCH = "fetch some with `make data DATASET=cora,citeseer,pubmed`"
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose options include `invocation`: the module and its arguments."""
+class Parser(argparse.ArgumentParser):
+    """A parser whose options include `invocation`: the module and its arguments.
 
-    module = ""
+    Args:
+      doc: The docstring of the module, which describes it.
+      module: The name of the module, for `python -m`.
+    """
+
+    def __init__(self, doc: str | None, module: str):
+        super().__init__(
+            prog=f"python -m {module}",
+            description=doc,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self._module = module
+
+    def option(
+        self,
+        name: str,
+        read: Callable[[str], Any],
+        default: Any = None,
+        help: str = "",
+        **more: Any,
+    ) -> None:
+        """Add --name, which a function reads; the help mentions a default."""
+        if default is not None:
+            several = isinstance(default, tuple)
+            text = ",".join(map(str, default)) if several else str(default)
+            help = f"{help} (default: {text})".strip()
+        self.add_argument(f"--{name}", type=read, default=default, help=help, **more)
+
+    def flag(self, name: str, help: str) -> None:
+        """Add --name, which takes no value."""
+        self.add_argument(f"--{name}", action="store_true", help=help)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
+        """Parse the arguments, or those of the process."""
         given = list(sys.argv[1:] if args is None else args)
         options = super().parse_args(given, namespace)
-        options.invocation = [self.module, *given]
+        options.invocation = [self._module, *given]
         return options
 
 
-def parser(
-    doc: str | None, module: str, *, default_workdir: bool = True
-) -> argparse.ArgumentParser:
-    """Return a parser with --workdir, described by the docstring of a module.
-
-    Args:
-      doc: The docstring.
-      module: The name of the module, for `python -m`.
-      default_workdir: Whether --workdir is results/ if not given; otherwise it is
-        required.
-    """
-    made = _Parser(
-        prog=f"python -m {module}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    made.module = module
-    made.add_argument(
-        "--workdir",
-        type=workdir,
-        default=output.RESULTS if default_workdir else None,
-        required=not default_workdir,
-        help="folder for results, local or gs://"
-        + (" (default: results)" if default_workdir else ""),
-    )
+def parser(doc: str | None, module: str, *, default_workdir: bool = True) -> Parser:
+    """Return a parser with --workdir, by default results/ or required."""
+    made = Parser(doc, module)
+    default = output.RESULTS if default_workdir else None
+    required = not default_workdir
+    about = "folder for results, local or gs://"
+    made.option("workdir", workdir, default, about, required=required)
     return made
 
 
 def add_run_options(
-    made: argparse.ArgumentParser,
-    models: Sequence[str] = score_table.MODELS,
+    made: Parser,
+    models: Sequence[str] = (*paper.TRANSDUCTIVE, "wl"),
     *,
     several_folds: bool = True,
     max_epochs: int | None = None,
@@ -76,60 +87,37 @@ def add_run_options(
       several_folds: Whether there are folds to choose from.
       max_epochs: Default limit of epochs per iteration; None for the paper's.
     """
-    made.add_argument(
-        "--models",
-        type=model_names,
-        default=tuple(models),
-        help=f"comma-separated (default: {','.join(models)})",
-    )
+    made.option("models", model_names, tuple(models), "comma-separated")
     if several_folds:
         add_folds(made)
     add_seed(made)
-    made.add_argument(
-        "--fresh", action="store_true", help="discard saved cells and start over"
-    )
-    made.add_argument(
-        "--workers",
-        type=positive,
-        help="number of processes (default: 2 on a CPU, else 1)",
-    )
+    made.flag("fresh", "discard saved cells and start over")
+    about = "number of processes (default: 2 on a CPU, else 1)"
+    made.option("workers", positive, help=about)
     add_max_epochs(made, max_epochs)
 
 
-def add_folds(made: argparse.ArgumentParser) -> None:
+def add_folds(made: Parser) -> None:
     """Add --folds, all of them by default."""
-    made.add_argument(
-        "--folds",
-        type=folds,
-        default=tuple(range(1, paper.NUM_FOLDS + 1)),
-        help="comma-separated (default: 1,2,3,4,5)",
-    )
+    every = tuple(range(1, paper.NUM_FOLDS + 1))
+    made.option("folds", folds, every, "comma-separated")
 
 
-def add_seed(made: argparse.ArgumentParser, what: str = "seed of training") -> None:
+def add_seed(made: Parser, about: str = "seed of training") -> None:
     """Add --seed."""
-    made.add_argument("--seed", type=seed, default=0, help=f"{what} (default: 0)")
+    made.option("seed", seed, 0, about)
 
 
-def add_max_epochs(made: argparse.ArgumentParser, default: int | None = None) -> None:
+def add_max_epochs(made: Parser, default: int | None = None) -> None:
     """Add --max-epochs, for `limit_epochs`."""
-    note = "; for a quick look, not for published figures"
-    if default is not None:
-        note = f" (default: {default}; the paper's: {Config.max_epochs})"
-    made.add_argument(
-        "--max-epochs",
-        type=positive,
-        default=default,
-        help=f"maximum number of epochs per iteration{note}",
-    )
+    about = "maximum number of epochs per iteration, for a quick look"
+    made.option("max-epochs", positive, default, about)
 
 
-def add_counts(made: argparse.ArgumentParser, **defaults: int) -> None:
+def add_counts(made: Parser, **defaults: int) -> None:
     """Add options that take a whole number above 0."""
     for name, default in defaults.items():
-        made.add_argument(
-            f"--{name}", type=positive, default=default, help="(default: %(default)s)"
-        )
+        made.option(name, positive, default)
 
 
 def limit_epochs(config: Config, max_epochs: int | None) -> Config:
@@ -148,21 +136,6 @@ def workdir(text: str) -> pathlib.Path:
     from etils import epath  # Lazy: slow to import, and rarely needed.
 
     return cast(pathlib.Path, epath.Path(text))
-
-
-def model_name(text: str) -> str:
-    """Return the name of one model."""
-    return _single(model_names(text), "model")
-
-
-def dataset_name(text: str) -> str:
-    """Return the name of one dataset."""
-    return _single(dataset_names(text), "dataset")
-
-
-def fold(text: str) -> int:
-    """Return one fold."""
-    return _single(folds(text), "fold")
 
 
 def model_names(text: str) -> tuple[str, ...]:
@@ -234,10 +207,16 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(part) for part in _split(text, "number")}))
 
 
-def _single(found: Sequence[T], what: str) -> T:
-    if len(found) != 1:
-        raise argparse.ArgumentTypeError(f"{len(found)} are given; give one {what}")
-    return found[0]
+def one(read: Callable[[str], Sequence[Any]]) -> Callable[[str], Any]:
+    """Return a function that reads a list with a single element."""
+
+    def read_one(text: str) -> Any:
+        found = read(text)
+        if len(found) != 1:
+            raise argparse.ArgumentTypeError(f"{text!r} are {len(found)}; give one")
+        return found[0]
+
+    return read_one
 
 
 def _split(text: str, what: str) -> list[str]:

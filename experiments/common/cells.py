@@ -37,7 +37,6 @@ class Cell:
     fold: int
     config: hopf_jax.Config
     seed: int = 0
-    percent: float = 10
     split: str = "transductive"
     together: tuple[int, ...] = ()  # Folds to train in one program; () is this alone.
 
@@ -57,7 +56,6 @@ class Cell:
             "kernel": kernel_to_json(MODELS[self.model]),
             "fold": self.fold,
             "seed": self.seed,
-            "percent": self.percent,
             "split": self.split,
             "config": dataclasses.asdict(self.config),
             "versions": output.versions(),
@@ -104,8 +102,8 @@ class Cell:
 
 
 @functools.lru_cache(maxsize=1)
-def _load(dataset: str, fold: int, percent: float, split: str) -> hopf_jax.Graph:
-    return load_dataset(dataset, fold=fold, percent=percent, split=split)
+def _load(dataset: str, fold: int, split: str) -> hopf_jax.Graph:
+    return load_dataset(dataset, fold=fold, split=split)
 
 
 def run(
@@ -122,7 +120,7 @@ def run(
       One record per sibling, with equal shares of the seconds.
     """
     siblings = cell.siblings
-    graphs = [_load(c.dataset, c.fold, c.percent, c.split) for c in siblings]
+    graphs = [_load(c.dataset, c.fold, c.split) for c in siblings]
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(log.open(c.name)) for c in siblings]
@@ -130,7 +128,7 @@ def run(
 
             def on_epoch(record: dict[str, Any]) -> None:
                 fields = {name: v for name, v in record.items() if name != "fold"}
-                for callback in logs[record["fold"]].callbacks:
+                for callback in logs[record["fold"]]:
                     callback(fields)
 
             results = hopf_jax.fit_folds(
@@ -144,9 +142,7 @@ def run(
             )
             found = [(result, _in_percent(result)) for result in results]
         else:
-            fit = functools.partial(
-                hopf_jax.fit, callbacks=logs[0].callbacks, workdir=workdir
-            )
+            fit = functools.partial(hopf_jax.fit, callbacks=logs[0], workdir=workdir)
             learn = _learn_inductively if cell.split == "inductive" else _learn
             found = [learn(cell, graphs[0], fit)]
         for own, (result, _) in zip(logs, found, strict=True):

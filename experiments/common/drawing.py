@@ -1,6 +1,5 @@
 """Figures of the experiments, without global state."""
 
-import base64
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -40,12 +39,6 @@ def save_results(
     """Write NAME.json, with its provenance, and NAME.png to a folder."""
     save(figure, folder / f"{name}.png")
     output.write_results(folder / f"{name}.json", data, invocation)
-
-
-def inline(figure: Figure, description: str) -> str:
-    """Return an <img> that contains the picture."""
-    data = base64.b64encode(png(figure)).decode()
-    return f'<img alt="{description}" src="data:image/png;base64,{data}">'
 
 
 def new(width: float, height: float) -> Figure:
@@ -246,8 +239,5 @@ def shares(
     axes.set(**labels)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.legend(
-        frameon=False,
-        ncols=most,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.16),
+        frameon=False, ncols=most, loc="upper center", bbox_to_anchor=(0.5, -0.16)
     )

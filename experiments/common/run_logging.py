@@ -2,73 +2,60 @@
 
 import argparse
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import hopf_jax
+from experiments.common.arguments import Parser
 from hopf_jax.runtime import JsonLines, TensorBoard
 
 
-@dataclasses.dataclass(frozen=True)
-class RunLog:
-    """What `fit` calls while it trains, and where its result is logged."""
-
-    callbacks: list[Callable[[dict[str, Any]], None]]
-    lines: JsonLines | None
+class RunLog(list[Callable[[dict[str, Any]], None]]):
+    """The callbacks of a run, for `fit`."""
 
     def write_result(self, result: hopf_jax.Result) -> None:
         """Log the result."""
-        if self.lines is not None:
-            self.lines.write_result(result)
+        for callback in self:
+            if isinstance(callback, JsonLines):
+                callback.write_result(result)
 
 
-@dataclasses.dataclass(frozen=True)
-class LogSettings:
+class LogSettings(NamedTuple):
     """Where runs are logged; passed to worker processes."""
 
     log_json: str | None = None
     tensorboard: str | None = None
 
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> "LogSettings":
-        """Return what the options of `add_options` ask for."""
-        return cls(options.log_json, options.tensorboard)
-
     @contextlib.contextmanager
     def open(self, run: str) -> Iterator[RunLog]:
         """Yield the log of a run with this name."""
         with contextlib.ExitStack() as stack:
-            callbacks: list[Callable[[dict[str, Any]], None]] = []
-            lines = None
+            log = RunLog()
             if self.log_json is not None:
                 lines = stack.enter_context(JsonLines(self.log_json, run))
                 lines.write("started")
-                callbacks.append(lines)
+                log.append(lines)
             if self.tensorboard is not None:
                 folder = os.path.join(self.tensorboard, run)
-                callbacks.append(stack.enter_context(TensorBoard(folder)))
-            yield RunLog(callbacks, lines)
+                log.append(stack.enter_context(TensorBoard(folder)))
+            yield log
 
 
 NO_LOG = LogSettings()
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def settings(options: argparse.Namespace) -> LogSettings:
+    """Return what the options of `add_options` ask for."""
+    return LogSettings(options.log_json, options.tensorboard)
+
+
+def add_options(parser: Parser) -> None:
     """Add --log-json and --tensorboard."""
-    parser.add_argument(
-        "--log-json",
-        type=_local_file,
-        metavar="PATH",
-        help="append one line of JSON per epoch to this file; - is stdout",
-    )
-    parser.add_argument(
-        "--tensorboard",
-        type=_board,
-        metavar="DIR",
-        help="write TensorBoard event files to this folder",
-    )
+    about = "append one line of JSON per epoch to this file; - is stdout"
+    parser.option("log-json", _local_file, help=about)
+    about = "write TensorBoard event files to this folder"
+    parser.option("tensorboard", _board, help=about)
 
 
 def _local_file(text: str) -> str:

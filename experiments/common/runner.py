@@ -75,7 +75,16 @@ def run_cells(
             records[cell] = record
             output.remove(cell.checkpoints(folder))  # Left by an interrupted write.
     saved = list(records)
-    with _bar(len(wanted), len(saved)) as bar:
+    with tqdm(
+        total=len(wanted),
+        initial=len(saved),  # Not counted in the rate.
+        file=sys.stderr,
+        dynamic_ncols=True,
+        smoothing=0,  # Cells differ widely: the mean predicts the time left best.
+        mininterval=0.5 if sys.stderr.isatty() else 10,
+        bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} cells "
+        "[{elapsed}, {remaining} left{postfix}]",
+    ) as bar:
         for cell in saved:
             on_done(cell, records[cell], "")
         if missing:
@@ -92,8 +101,7 @@ def run_cells(
                         record = found if cell == ran else found and cell.read(folder)
                         if record is not None:
                             records[cell] = record
-                        name = f"{cell.model} fold {cell.fold}"
-                        bar.set_postfix_str(name, refresh=False)
+                        bar.set_postfix_str(cell.model, refresh=False)
                         bar.update()
                         on_done(cell, record, problem)
     return records
@@ -106,27 +114,13 @@ def _stopping(bar: tqdm) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit) as stop:
         bar.close()
-        interrupted = isinstance(stop, KeyboardInterrupt)
-        name = "Ctrl-C" if interrupted else "SIGTERM"
+        name = "Ctrl-C" if isinstance(stop, KeyboardInterrupt) else "SIGTERM"
         output.log(
             f"\nStopped by {name}: {bar.n} of {bar.total} cells are done and saved. "
             "Run the same command without --fresh to continue."
         )
         status = stop.code if isinstance(stop, SystemExit) else 130
         raise SystemExit(status) from None
-
-
-def _bar(total: int, initial: int) -> tqdm:
-    return tqdm(
-        total=total,
-        initial=initial,  # Not counted in the rate.
-        file=sys.stderr,
-        dynamic_ncols=True,
-        smoothing=0,  # Cells differ widely: the mean predicts the time left best.
-        mininterval=0.5 if sys.stderr.isatty() else 10,
-        bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} cells "
-        "[{elapsed}, {remaining} left{postfix}]",
-    )
 
 
 def _run(missing: list[Cell], keep: Keep, workers: int) -> Generator[Done]:

@@ -1,8 +1,7 @@
 """The score table of a dataset: means over folds beside the paper's, as text."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from experiments.common.cells import Cell, Record
 from experiments.common.markdown import markdown_table
 
 TOLERANCE = 1.5  # Points of F1 below the paper's that count as noise.
-MODELS = (*paper.TRANSDUCTIVE, "wl")  # Those of Table 3, and the one it leaves out.
 
 
 def summarise(values: Sequence[float]) -> dict[str, Any]:
@@ -82,14 +80,6 @@ def by_iteration(
     return [round(float(of(values)), 3) for values in each]
 
 
-def by_mean(records: Sequence[Record], split: str) -> dict[str, float]:
-    """Return the mean over folds of each score."""
-    return {
-        metric: round(float(np.mean([r["scores"][split][metric] for r in records])), 3)
-        for metric in ("micro_f1", "macro_f1")
-    }
-
-
 def goal(entry: Mapping[str, Any]) -> float | None:
     """Return the F1 to reach.
 
@@ -111,8 +101,7 @@ def verdict(entry: Mapping[str, Any]) -> str:
     return "reached" if missing <= 0 else f"short by {missing:.1f}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of the printed table."""
 
     title: str

@@ -30,7 +30,22 @@ _CURVES = {  # {label: (model, differentiable hops; None is all)}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser(__doc__, "experiments.scaling")
+    sizes = paper.SCALING
+    arguments.add_counts(
+        parser, hops=6, nodes=sizes["num_nodes"], edges=sizes["num_edges"]
+    )
+    about = "timed epochs per iteration, after one that compiles"
+    parser.option("epochs", arguments.positive, 2, about)
+    parser.option("memory", float, 4.0, "cap per process, GB")
+    parser.option("timeout", float, 900.0, "seconds per point")
+    parser.add_argument(
+        "--part",
+        choices=("all", "curves", "growth"),
+        default="all",
+        help="curves of Figure 3, growth curves of I-NIP-MEAN, or all (default)",
+    )
+    options = parser.parse_args(argv)
     folder = options.workdir / "scaling"
     if options.part != "growth":
         _curves(options, folder)
@@ -78,33 +93,6 @@ def _curves(options: argparse.Namespace, folder: pathlib.Path) -> None:
     drawing.save_results(folder, "scaling", data, figure, options.invocation)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser(__doc__, "experiments.scaling")
-    sizes = paper.SCALING
-    arguments.add_counts(
-        parser, hops=6, nodes=sizes["num_nodes"], edges=sizes["num_edges"]
-    )
-    parser.add_argument(
-        "--epochs",
-        type=arguments.positive,
-        default=2,
-        help="timed epochs per iteration, after one that compiles (default: 2)",
-    )
-    parser.add_argument(
-        "--memory", type=float, default=4.0, help="cap per process, GB (default: 4)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=900.0, help="seconds per point (default: 900)"
-    )
-    parser.add_argument(
-        "--part",
-        choices=("all", "curves", "growth"),
-        default="all",
-        help="curves of Figure 3, growth curves of I-NIP-MEAN, or all (default)",
-    )
-    return parser
-
-
 def _describe(point: dict[str, Any]) -> str:
     if point["outcome"] != "measured":
         return point["outcome"]
@@ -139,21 +127,15 @@ def _draw(curves: dict[str, Any], cap: float) -> Any:
     axes[1].text(1, cap, f" cap {cap:g} GB", va="bottom", fontsize="small", color="0.4")
     for colour, points in zip(drawing.COLOURS, curves.values(), strict=False):
         lost = [(int(h), p) for h, p in points.items() if p["outcome"] != "measured"]
-        if not lost:
-            continue
-        hops, outcome = lost[0][0], lost[0][1]["outcome"]
-        memory = outcome == "out of memory"  # Shown at the cap.
-        for panel, height, at in (
-            (axes[0], 0.93, axes[0].get_xaxis_transform()),
-            (axes[1], cap, axes[1].transData)
-            if memory
-            else (axes[1], 0.5, axes[1].get_xaxis_transform()),
-        ):
-            panel.plot([hops], [height], "X", ms=9, color=colour, transform=at)
-            panel.annotate(
-                outcome, (hops, height), (5, -9), xycoords=at, va="top", ha="right",
-                textcoords="offset points", color=colour, fontsize="small",
-            )  # fmt: skip
+        for hops, point in lost[:1]:
+            for panel in axes:
+                at, height = panel.get_xaxis_transform(), 0.85
+                panel.plot([hops], [height], "X", ms=9, color=colour, transform=at)
+                panel.annotate(
+                    point["outcome"], (hops, height), (5, -9), xycoords=at, va="top",
+                    ha="right", textcoords="offset points", color=colour,
+                    fontsize="small",
+                )  # fmt: skip
     return figure
 
 

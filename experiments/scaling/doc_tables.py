@@ -134,28 +134,27 @@ def size_table(size: Size, halos: Mapping[str, Any]) -> str:
         "memory a host, GB",
         "or hidden states a host and epoch, MB",
     ]
+
+    def values(hosts: int, by_metis: bool) -> list[str]:
+        near, far = (
+            1 + (held_at_random(size, hosts, c) - 1)
+            * (gain(halos, hosts, c) if by_metis else 1)
+            for c in (1, _REACH)
+        )  # fmt: skip
+        received = (near - 1) * size.nodes / hosts  # Halo nodes per host.
+        return [
+            f"{near:.2f}",
+            f"{host_bytes(size, hosts, near, 1) / _GB:.1f}",
+            f"{4 * size.labels * received / _MB:,.0f}",
+            f"{far:.2f}",
+            f"{host_bytes(size, hosts, far, far) / _GB:.1f}",
+            f"{2 * _REACH * 4 * _HIDDEN * received / _MB:,.0f}",
+        ]
+
     rows = []
     for hosts in _HOSTS:
-        cells: list[list[str]] = [[] for _ in header[1:]]
-        for by_metis in (True, False):
-            near, far = (
-                1
-                + (held_at_random(size, hosts, c) - 1)
-                * (gain(halos, hosts, c) if by_metis else 1)
-                for c in (1, _REACH)
-            )
-            received = (near - 1) * size.nodes / hosts  # Halo nodes per host.
-            values = (
-                f"{near:.2f}",
-                f"{host_bytes(size, hosts, near, 1) / _GB:.1f}",
-                f"{4 * size.labels * received / _MB:,.0f}",
-                f"{far:.2f}",
-                f"{host_bytes(size, hosts, far, far) / _GB:.1f}",
-                f"{2 * _REACH * 4 * _HIDDEN * received / _MB:,.0f}",
-            )
-            for cell, value in zip(cells, values, strict=True):
-                cell.append(value)
-        rows.append([str(hosts), *(" / ".join(cell) for cell in cells)])
+        pairs = zip(values(hosts, True), values(hosts, False), strict=True)
+        rows.append([str(hosts), *(" / ".join(pair) for pair in pairs)])
     return markdown_table(header, rows)
 
 

@@ -1,14 +1,9 @@
 """Growth curves of I-NIP-MEAN: seconds and peak memory by iterations, hops and nodes.
 
-Its time is linear in the iterations T and its memory constant, as only label summaries
-pass from one iteration to the next; at a fixed degree an epoch is linear in the nodes.
-Predictions of graphs of several chunks grow faster: each chunk of a random graph reads
-from nearly all nodes.
-
 Every point is measured in its own process. Whole fits are timed after compilation; the
 seconds of an epoch are medians. By iterations, the peak is the median of several
-processes, which differ by some percent, and fits are timed in turns by one process, so
-that a slow minute of the machine affects all points.
+processes, and fits are timed in turns by one process, so that a slow minute of the
+machine affects all points.
 """
 
 import pathlib
@@ -131,29 +126,23 @@ def r_squared(at: Sequence[float], values: Sequence[float]) -> float:
 
 def statements(data: dict[str, Any]) -> list[str]:
     """Return what is claimed, what was found, and whether it holds."""
-    found = []
+    found: list[tuple[str, bool]] = []
     for name, what in (("iterations", "Seconds of a fit"), ("nodes", "Epoch seconds")):
         value = data[f"linear_in_{name}"]
         if value is not None:
-            holds = _yes_or_no(value >= LINEAR)
-            found.append(f"{what} linear in {name}: R^2 {value:.4f} ({holds})")
+            text = f"{what} linear in {name}: R^2 {value:.4f}"
+            found.append((text, value >= LINEAR))
     grown = data["memory_growth"]
     if grown is not None:
-        holds = _yes_or_no(grown <= CONSTANT)
-        found.append(f"Peak memory over iterations: up to {grown:.0%} more ({holds})")
+        text = f"Peak memory over iterations: up to {grown:.0%} more"
+        found.append((text, grown <= CONSTANT))
     point = data["largest"]
     if point is not None:
         fits = point["outcome"] == "measured" and point["peak_gb"] < LARGEST_GB
-        found.append(
-            f"{point['num_nodes']} nodes, {point['num_edges']} edges, C = "
-            f"{point['hops']}, T = {point['iterations']}: {_describe(point)} "
-            f"({_yes_or_no(fits)})"
-        )
-    return found
-
-
-def _yes_or_no(holds: bool) -> str:
-    return "yes" if holds else "NO"
+        text = f"{point['num_nodes']} nodes, {point['num_edges']} edges, C = "
+        text += f"{point['hops']}, T = {point['iterations']}: {_describe(point)}"
+        found.append((text, fits))
+    return [f"{text} ({'yes' if holds else 'NO'})" for text, holds in found]
 
 
 def markdown(data: dict[str, Any]) -> list[str]:

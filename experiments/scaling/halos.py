@@ -23,17 +23,13 @@ _KINDS = ("metis", "random")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.scaling.halos")
-    parser.add_argument(
-        "--datasets",
-        type=arguments.dataset_names,
-        default=("cora", "citeseer", "pubmed", "yeast", "amazon", "human-go2022"),
+    parser.option(
+        "datasets",
+        arguments.dataset_names,
+        ("cora", "citeseer", "pubmed", "yeast", "amazon", "human-go2022"),
     )
-    parser.add_argument(
-        "--hosts", type=arguments.numbers, default=(2, 4, 8, 16, 32, 64)
-    )
-    parser.add_argument(
-        "--hops", type=arguments.positive, default=4, help="most hops (default: 4)"
-    )
+    parser.option("hosts", arguments.numbers, (2, 4, 8, 16, 32, 64))
+    parser.option("hops", arguments.positive, 4, "most hops")
     options = parser.parse_args(argv)
     graphs: dict[str, Any] = {}
     for name in options.datasets:

@@ -8,11 +8,12 @@ Writes large.json to WORKDIR/large.
 """
 
 import argparse
+import contextlib
 import pathlib
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hopf_jax
@@ -38,7 +39,21 @@ def bound(num_nodes: int, num_labels: int, hidden: int) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser(__doc__, "experiments.scaling.large_graph")
+    parser.option("graph", pathlib.Path, help="(default: WORKDIR/large/graph)")
+    arguments.add_counts(
+        parser,
+        nodes=10_000_000,
+        edges=50_000_000,
+        features=16,
+        labels=5,
+        train=100_000,
+        hidden=16,
+        hops=2,
+        iterations=2,
+    )
+    parser.option("most", float, 6.0, "bound of VmHWM in GB")
+    options = parser.parse_args(argv)
     folder = options.graph or options.workdir / "large" / "graph"
     begun = time.monotonic()
     if not folder.exists():
@@ -52,8 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             num_validation=max(1, options.train // 10),
         )
         print(f"Written in {time.monotonic() - begun:.0f} s: {folder}", flush=True)
-    _clear_peak()
-    with Peaks() as peaks:
+    # Reset VmHWM, so that it does not include writing the graph.
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    with record_peaks() as peaks:
         graph, seconds = run(folder, options)
     files = sum(path.stat().st_size for path in folder.iterdir())
     most = bound(graph.num_nodes, graph.num_labels, options.hidden)
@@ -69,15 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "hops": options.hops,
         "seconds": seconds,
         "bound_bytes": most,
-        **{f"peak_{name}_bytes": value for name, value in peaks.peaks.items()},
+        **{f"peak_{name}_bytes": value for name, value in peaks.items()},
     }
     path = options.workdir / "large" / "large.json"
     output.write_results(path, data, options.invocation)
-    held = ", ".join(f"{n} {v / _GB:.2f} GB" for n, v in peaks.peaks.items())
+    held = ", ".join(f"{n} {v / _GB:.2f} GB" for n, v in peaks.items())
     print(f"{graph}\n{files / _GB:.2f} GB on disk; {seconds}")
     print(f"Peaks: {held}; bounds: {most / _GB:.2f} and VmHWM {options.most:g} GB")
-    within = peaks.peaks["RssAnon"] <= most
-    return 0 if within and peaks.peaks["VmHWM"] <= options.most * _GB else 1
+    within = peaks["RssAnon"] <= most
+    return 0 if within and peaks["VmHWM"] <= options.most * _GB else 1
 
 
 def run(folder: pathlib.Path, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -103,63 +119,32 @@ def run(folder: pathlib.Path, options: argparse.Namespace) -> tuple[Any, Any]:
     return graph, seconds
 
 
-class Peaks:
-    """A context that records the peak memory of this process, by kind.
+@contextlib.contextmanager
+def record_peaks() -> Iterator[dict[str, int]]:
+    """Yield the peak memory of this process, by kind, complete at the end.
 
     The system records VmHWM; the others are polled.
     """
+    peaks = {"RssAnon": 0, "RssFile": 0, "VmHWM": 0}
+    ended = threading.Event()
 
-    def __init__(self) -> None:
-        self.peaks = {"RssAnon": 0, "RssFile": 0, "VmHWM": 0}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def poll() -> None:
+        while True:
+            last = ended.wait(_POLL_SECONDS)
+            for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in peaks:
+                    peaks[name] = max(peaks[name], 1024 * int(value.split()[0]))
+            if last:
+                return
 
-    def __enter__(self) -> "Peaks":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_POLL_SECONDS):
-            self._look()
-
-    def _look(self) -> None:
-        for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in self.peaks:
-                held = 1024 * int(value.split()[0])
-                self.peaks[name] = max(self.peaks[name], held)
-
-
-def _clear_peak() -> None:
-    """Reset VmHWM, so that it does not include writing the graph."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser(__doc__, "experiments.scaling.large_graph")
-    parser.add_argument(
-        "--graph", type=pathlib.Path, help="(default: WORKDIR/large/graph)"
-    )
-    arguments.add_counts(
-        parser,
-        nodes=10_000_000,
-        edges=50_000_000,
-        features=16,
-        labels=5,
-        train=100_000,
-        hidden=16,
-        hops=2,
-        iterations=2,
-    )
-    parser.add_argument(
-        "--most", type=float, default=6.0, help="bound of VmHWM in GB (default: 6)"
-    )
-    return parser
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        ended.set()
+        thread.join()
 
 
 if __name__ == "__main__":

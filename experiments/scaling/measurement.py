@@ -52,7 +52,6 @@ def measure(
     graph = make_random(
         num_nodes, num_edges, sizes["num_features"], sizes["num_labels"]
     )
-    before = workers.peak_gb()
     config = hopf_jax.Config(
         num_hops=hops,
         hidden_size=sizes["hidden"],
@@ -84,9 +83,7 @@ def measure(
         "epoch_seconds": round(float(np.median(by_iteration)), 4),
         "inference_seconds": _inference_seconds(result),
         "iterations": len(result.iterations),
-        "differentiable_hops": hops,
         "peak_gb": round(peak, 3),
-        "graph_gb": round(before, 3),
         "roots": int(graph.train.sum()),
     }
 

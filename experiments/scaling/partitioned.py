@@ -57,9 +57,7 @@ _MODEL = "i-nip-mean"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.scaling.partitioned")
-    parser.add_argument(
-        "--datasets", type=arguments.dataset_names, default=("cora", "pubmed")
-    )
+    parser.option("datasets", arguments.dataset_names, ("cora", "pubmed"))
     arguments.add_counts(parser, hosts=4, hops=1, iterations=5, epochs=60)
     options = parser.parse_args(argv)
     config = hopf_jax.Config(
@@ -194,19 +192,14 @@ class HostPopulation(Population):
     def _make_loaders(self, plan: Plan) -> None:
         ((graph, seed),) = self.members
         assert isinstance(plan.sharding, StepSharding)
-        self.loaders = (
-            HostLoader(
-                graph, self._hosts, graph.train, plan.training, seed, plan.sharding
-            ),
-            HostLoader(
-                graph,
-                self._hosts,
-                graph.validation,
-                plan.validation,
-                seed,
-                plan.sharding,
-            ),
+        train, validation = (
+            HostLoader(graph, self._hosts, roots, how, seed, plan.sharding)
+            for roots, how in (
+                (graph.train, plan.training),
+                (graph.validation, plan.validation),
+            )
         )
+        self.loaders = train, validation
 
 
 class HostLoader(ShardedLoader):

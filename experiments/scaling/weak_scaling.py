@@ -28,7 +28,13 @@ _LANES_EACH = 2  # Subgraphs per process and step.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(argv)
+    parser = arguments.parser(__doc__, "experiments.scaling.weak_scaling")
+    parser.option("processes", arguments.numbers, (1, 2), "comma-separated")
+    arguments.add_counts(
+        parser, nodes=100_000, edges=500_000, roots=4096, hops=1, hidden=128, epochs=8
+    )
+    parser.option("into", pathlib.Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
     if options.into is not None:
         _measure(options)
         return 0
@@ -58,30 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{point['cpu_efficiency']:.2f}",
             flush=True,
         )
-    data = {
-        "points": points,
-        "cores": cores,
-        "load": os.getloadavg()[0],
-        "caveat": "one machine: a core each, shared memory and loopback",
-    }
+    data = {"points": points, "cores": cores, "load": os.getloadavg()[0]}
     path = options.workdir / "weak_scaling" / "weak_scaling.json"
     output.write_results(path, data, options.invocation)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser(__doc__, "experiments.scaling.weak_scaling")
-    parser.add_argument(
-        "--processes",
-        type=arguments.numbers,
-        default=(1, 2),
-        help="comma-separated (default: 1,2)",
-    )
-    arguments.add_counts(
-        parser, nodes=100_000, edges=500_000, roots=4096, hops=1, hidden=128, epochs=8
-    )
-    parser.add_argument("--into", type=pathlib.Path, help=argparse.SUPPRESS)
-    return parser
 
 
 def _measure(options: argparse.Namespace) -> None:
@@ -113,12 +99,8 @@ def _measure(options: argparse.Namespace) -> None:
         min_epochs=options.epochs + 1,
     )
     marks: list[float] = []
-    result = hopf_jax.fit(
-        graph,
-        config=config,
-        progress=False,
-        callbacks=[lambda record: marks.append(time.process_time())],
-    )
+    mark = [lambda record: marks.append(time.process_time())]
+    result = hopf_jax.fit(graph, config=config, progress=False, callbacks=mark)
     # The first epoch compiles.
     seconds = [record["seconds"] for record in result.history[1:]]
     if processes.is_main():

@@ -148,7 +148,7 @@ def test_data_prints_a_row_per_dataset(bare_machine, capsys):
     assert data.main(["chain"]) == 0
     printed = capsys.readouterr()
     assert "Loading chain" in printed.err
-    header, _, row = printed.out.splitlines()[:3]
+    header, row = printed.out.splitlines()[:2]
     assert header.split()[:3] == ["dataset", "task", "nodes"]
     assert row.split()[:5] == ["chain", "multi-class", "6", "10", "5"]
 

@@ -52,9 +52,9 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
     ("command", "said"),
     [
         (["--dataset", "cora"], "--workdir"),
-        (["--dataset", "cora,pubmed", "--workdir", "x"], "give one dataset"),
-        (["--dataset", "cora", "--model", "gcn,wl", "--workdir", "x"], "one model"),
-        (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one fold"),
+        (["--dataset", "cora,pubmed", "--workdir", "x"], "give one"),
+        (["--dataset", "cora", "--model", "gcn,wl", "--workdir", "x"], "give one"),
+        (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one"),
         (["--dataset", "cora", "--workdir", "s3://x"], "neither a local path nor gs"),
         (["--dataset", "cora", "--workdir", "x", "--log-json", "gs://b/l"], "local"),
         (["--dataset", "cora", "--workdir", "x", "--devices", "2"], "jax sees 1"),
@@ -223,10 +223,7 @@ def test_the_manifest_is_a_jobset_that_restarts():
 def test_the_manifest_gives_up_on_what_no_restart_can_mend():
     manifest = jobset()
     (rule,) = manifest["spec"]["failurePolicy"]["rules"]
-    assert rule == {
-        "action": "FailJobSet",
-        "onJobFailureReasons": ["PodFailurePolicy"],
-    }
+    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
     (replicated,) = manifest["spec"]["replicatedJobs"]
     spec = replicated["template"]["spec"]
     (rule,) = spec["podFailurePolicy"]["rules"]

@@ -32,12 +32,7 @@ def without_times(table):
         model: {k: v for k, v in entry.items() if "seconds" not in k and k != "peak_mb"}
         for model, entry in table["models"].items()
     }
-    return table | {
-        "models": kept,
-        "command": "",
-        "total_seconds": 0,
-        "peak_mb": 0,
-    }
+    return table | {"models": kept, "command": "", "total_seconds": 0, "peak_mb": 0}
 
 
 def kept(workdir, dataset="planted"):

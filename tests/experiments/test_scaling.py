@@ -30,7 +30,7 @@ def test_scaling_measures_a_point():
     point = measurement.measure("i-nip-mean", 1, 2, 200, 400, 1, whole=1, fewer=True)
     assert point["outcome"] == "measured" and point["iterations"] == 2
     assert point["seconds"] == pytest.approx(2 * point["epoch_seconds"], rel=1)
-    assert point["peak_gb"] >= point["graph_gb"] > 0
+    assert point["peak_gb"] > 0
     assert len(point["fits_seconds"]) == 2  # Of one iteration and of two.
     assert point["fit_seconds"] == point["fits_seconds"][-1] > 0
 
