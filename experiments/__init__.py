@@ -1,1 +1,1 @@
-"""Experiments: one command a table, one a figure."""
+"""Experiments: one command per table or figure."""

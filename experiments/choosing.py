@@ -1,12 +1,12 @@
 """Choose the rules of stopping and reporting on nodes held out from training sets.
 
-A fold's training and validation nodes are parted anew: a quarter is held out and
-scored, the rest are training and validation nodes as 4 to 1; test nodes are out of it.
-Every rule of stopping learns every split; rules of reporting choose among the
-iterations that come of it. Chosen is the pair with the highest held-out micro-F1, the
-mean of datasets and models; of equals the first listed. Each dataset is also left out
-in turn: a choice that stands without a dataset owes nothing to its labels. Writes
-WORKDIR/choosing/DATASET.json split by split, and choosing.json from all that are there.
+The training and validation nodes of a fold are split again: a quarter is held out and
+scored, the rest are training and validation nodes as 4 to 1; test nodes are not used.
+Every stopping rule trains on every split; reporting rules choose among the resulting
+iterations. The pair with the highest held-out micro-F1, averaged over datasets and
+models, is chosen; of equals the first listed. Each dataset is also left out in turn: a
+choice that does not change then does not depend on its labels. Writes
+WORKDIR/choosing/DATASET.json after every split, and choosing.json from all of them.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from unittest import mock
 import numpy as np
 
 import hopf_jax
-from experiments import arguments, folders, paper
+from experiments import paper
+from experiments.common import arguments, output
 from hopf_jax import fitting
 from hopf_jax.datasets import load_dataset
 from hopf_jax.learning import stopping, training
 
-_MODULE = "experiments.choosing"
 _MODELS = ("i-nip-mean", "ss-ica", "bl-node")
 _DATASETS = ("cora", "citeseer", "yeast", "amazon")
-_PARTS = 4  # One of them is held out.
+_PARTS = 4  # One part is held out.
 
-# Whether a falling training loss buys patience at first, whether with the weights of an
-# iteration before, and by how much it must fall.
+# Whether a falling training loss counts as progress in the first iteration, whether in
+# later ones, and the factor by which it must fall.
 STOPPING = {
     "never": (False, False, 0.995),
     "always": (True, True, 0.995),
@@ -40,8 +40,8 @@ STOPPING = {
 }
 
 
-class _Deaf(stopping.Patience):
-    """Whom a falling training loss does not move."""
+class _ValidationOnly(stopping.Patience):
+    """A rule for which a falling training loss is no progress."""
 
     def _learns(self, train: dict[str, float]) -> bool:
         return False
@@ -52,7 +52,7 @@ Right = Sequence[np.ndarray]
 
 
 def _last_within(errors: float, held: Held, right: Right) -> int:
-    """The last that was not told from the best so far, as `fit` goes along."""
+    """Return the iteration that `fit` would report, with this number of errors."""
     reported = 0
     for t in range(1, len(held) + 1):
         if stopping.as_good_as_any(held[:t], right[:t], errors):
@@ -69,54 +69,47 @@ REPORTING: dict[str, Callable[[Held, Right], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument("--dataset", type=arguments.dataset_names, default=_DATASETS)
-    parser.add_argument(
-        "--turns",
-        type=int,
-        choices=range(1, _PARTS + 1),
-        default=1,
-        help="how many of the quarters are held out in turn (default: 1)",
-    )
-    parser.add_argument("--models", type=arguments.model_names, default=_MODELS)
+    """Run the command line; return the exit status."""
+    parser = arguments.parser(__doc__, "experiments.choosing")
+    parser.option("dataset", arguments.dataset_names, _DATASETS)
+    about = f"number of quarters held out in turn, up to {_PARTS}"
+    parser.option("turns", int, 1, about, choices=range(1, _PARTS + 1))
+    parser.option("models", arguments.model_names, _MODELS)
     arguments.add_folds(parser)
-    parser.add_argument("--seed", type=arguments.seed, default=0, help="of training")
+    arguments.add_seed(parser)
     options = parser.parse_args(argv)
     folder = options.workdir / "choosing"
-    provenance = folders.provenance([_MODULE, *argv])
+    provenance = output.provenance(options.invocation)
     for name in options.dataset:
         scores: dict[str, list[float]] = {}
         for fold, turn, model in itertools.product(
             options.folds, range(options.turns), options.models
         ):
-            graph = part(load_dataset(name, fold=fold), turn, fold)
+            graph = split_known(load_dataset(name, fold=fold), turn, fold)
             for rules, score in _score(graph, name, model, options.seed).items():
                 scores.setdefault(f"{model} | {rules}", []).append(score)
-            folders.say(f"{name} fold {fold} turn {turn + 1} {model}")
-            folders.write_json(
+            output.log(f"{name} fold {fold} turn {turn + 1} {model}")
+            output.write_json(
                 folder / f"{name}.json", {"micro_f1": scores, **provenance}
             )
     found = {
         name: read["micro_f1"]
         for name in paper.DATASETS
-        if (read := folders.read_json(folder / f"{name}.json")) is not None
+        if (read := output.read_json(folder / f"{name}.json")) is not None
     }
     report = choose(found)
-    folders.write_json(folder / "choosing.json", {**report, **provenance})
     for rules, entry in report["means"].items():
         each = "  ".join(f"{name} {value:.2f}" for name, value in entry.items())
         print(f"{rules:<36} {each}")
     print(f"Chosen: {report['chosen']}")
     for name, rules in report["without"].items():
         print(f"without {name}: {rules}")
-    print(f"Written: {folder}/choosing.json")
+    output.write_results(folder / "choosing.json", report, options.invocation)
     return 0
 
 
-def part(graph: hopf_jax.Graph, turn: int, seed: int) -> hopf_jax.Graph:
-    """The labelled nodes parted anew; those held out become the test nodes."""
+def split_known(graph: hopf_jax.Graph, turn: int, seed: int) -> hopf_jax.Graph:
+    """Split the labelled nodes again; those held out become the test nodes."""
     known = np.flatnonzero(graph.train | graph.validation)
     known = np.random.default_rng(seed).permutation(known)
     parts = np.array_split(known, _PARTS)
@@ -129,7 +122,7 @@ def part(graph: hopf_jax.Graph, turn: int, seed: int) -> hopf_jax.Graph:
 
 
 def choose(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:
-    """The rules with the best mean, over all datasets and with each left out."""
+    """Return the rules with the best mean, over all datasets and with each left out."""
     pairs = [f"{s} | {r}" for s, r in itertools.product(STOPPING, REPORTING)]
     means: dict[str, dict[str, float]] = {}
     for pair in pairs:
@@ -157,31 +150,31 @@ def choose(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]
 
 
 def _score(graph: hopf_jax.Graph, name: str, model: str, seed: int) -> dict[str, float]:
-    """Held-out micro-F1 in percent, by rules."""
+    """Return held-out micro-F1 in percent, by rules."""
     config = paper.config_for(name)
     scores = {}
-    for stopping in STOPPING:
-        with _stopping_by(stopping) as seen:
+    for rule_name in STOPPING:
+        with stopping_by(rule_name) as seen:
             result = hopf_jax.fit(graph, model, config, seed=seed, progress=False)
         for reporting, rule in REPORTING.items():
             t = rule(*seen[-1])
             score = result.iterations[t]["scores"]["test"]["micro_f1"]
-            scores[f"{stopping} | {reporting}"] = 100 * score
+            scores[f"{rule_name} | {reporting}"] = 100 * score
     return scores
 
 
 @contextlib.contextmanager
-def _stopping_by(name: str) -> Iterator[list[tuple[Held, Right]]]:
-    """`fit` stops by this rule; what its iterations were reported by is collected.
+def stopping_by(name: str) -> Iterator[list[tuple[Held, Right]]]:
+    """Let `fit` stop by this rule; yield a list of what each iteration is reported by.
 
-    The rules are no settings of the library, which has one: hence the patches.
+    The library has one rule, which is not a setting, so it is patched.
     """
     first, later, falls = STOPPING[name]
     seen: list[tuple[Held, Right]] = []
 
     def rule(rate: float, wait: int, least: int) -> stopping.Patience:
-        moved = later if seen else first
-        return (stopping.Patience if moved else _Deaf)(rate, wait, least)
+        counts = later if seen else first
+        return (stopping.Patience if counts else _ValidationOnly)(rate, wait, least)
 
     def note(held: Held, right: Right) -> bool:
         seen.append((list(held), list(right)))
@@ -189,7 +182,7 @@ def _stopping_by(name: str) -> Iterator[list[tuple[Held, Right]]]:
 
     with (
         mock.patch.object(training, "Patience", rule),
-        mock.patch.object(patience, "_FALLS", falls),
+        mock.patch.object(stopping, "_FALLS", falls),
         mock.patch.object(fitting, "as_good_as_any", note),
     ):
         yield seen

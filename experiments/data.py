@@ -1,4 +1,4 @@
-"""`make data`: loads datasets and prints their counts beside the paper's Table 2."""
+"""Table 2: load datasets, and print their counts beside the paper's."""
 
 import argparse
 import sys
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from hopf_jax import datasets
-from hopf_jax.graph import Graph
 
 HEADER = (
     *("dataset", "task", "nodes", "entries", "edges", "loops", "features", "labels"),
@@ -15,16 +14,17 @@ HEADER = (
 
 
 def describe(name: str) -> tuple[list[str], bool]:
-    """A row of the table, and whether its counts are the expected ones."""
+    """Return a row of the table, and whether its counts are the expected ones."""
     start = time.perf_counter()
     graph = datasets.load_dataset(name)
     seconds = f"{time.perf_counter() - start:.2f}"
+    task = "multi-label" if graph.multilabel else "multi-class"
     sets = f"{graph.train.sum()}/{graph.validation.sum()}/{graph.test.sum()}"
     if name in datasets.SYNTHETIC:
         counts = [graph.num_nodes, graph.num_edges, graph.num_edges // 2, 0]
         counts += [graph.num_features, graph.num_labels]
         tail = [sets, "made", seconds, "-", "synthetic"]
-        return [name, _task(graph), *map(str, counts), *tail], True
+        return [name, task, *map(str, counts), *tail], True
     dataset = datasets.DATASETS[name]
     contents = datasets.load_contents(dataset)
     found, ways = datasets.count(contents), datasets.count_edges(contents)
@@ -32,33 +32,18 @@ def describe(name: str) -> tuple[list[str], bool]:
     counts += [ways["edges"] - ways["edges but loops"], found.features, found.labels]
     authors = any(key != "inductive" for key in contents.splits)
     expected = not datasets.check_counts(dataset, contents)
-    row = [name, _task(graph), *map(str, counts), sets]
+    row = [name, task, *map(str, counts), sets]
     row += ["authors'" if authors else "drawn", seconds]
     return [*row, *_against_paper(dataset, found, ways, expected)], expected
 
 
-def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        cells = (
-            cell.rjust(width) if 1 < i < 8 or 9 < i < 12 else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
-
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; returns 1 if a dataset is missing or its counts differ."""
+    """Print the table; return 1 if a dataset is missing or its counts differ."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.data",
         description="Load datasets, fetching what is missing, and print their counts.",
     )
-    parser.add_argument("names", nargs="*", help="default: every dataset on hand")
+    parser.add_argument("names", nargs="*", help="(default: all on this machine)")
     names = parser.parse_args(arguments).names
     absent = []
     if not names:
@@ -80,16 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name in datasets.DATASETS and datasets.DATASETS[name].difference:
             notes.append(f"{name}: {datasets.DATASETS[name].difference}.")
     if len(table) > 1:
-        print(format_table(table))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for name, *cells in table:
+            aligned = map(str.rjust, cells, widths[1:])
+            print("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
         print("\n".join(["", *notes]) if notes else "")
     if absent:
-        print(f"Not on hand: {', '.join(absent)}. Name one to fetch it, or to be told")
-        print("where its files can be had: make data DATASET=reddit")
+        print(f"Not on this machine: {', '.join(absent)}. Name one to fetch it, or to")
+        print("learn where to get its files: make data DATASET=reddit")
     return int(failed)
-
-
-def _task(graph: Graph) -> str:
-    return "multi-label" if graph.multilabel else "multi-class"
 
 
 def _against_paper(

@@ -5,7 +5,7 @@ Run it before and after a change that must not change any number:
     python -m experiments.digests > before.txt
 
 It uses nothing but the public interface, so that it runs on older versions too. Cora is
-left out where it is not on hand.
+left out where it is missing.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             kept[f"{case}: {name}"] = result.predict_proba()
             print(f"{case}\t{name}\t{digest(result, graph)}", flush=True)
     if options.save:
-        np.savez(options.save, **kept)
+        np.savez(options.save, **kept)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

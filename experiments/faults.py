@@ -1,14 +1,13 @@
-"""Kill a batch job again and again, and see that it ends with the same bytes.
+"""Kill a batch job at random moments, and check that it ends with the same bytes.
 
-Runs `experiments.job` once undisturbed; then again, killed at random moments (SIGKILL
-and SIGTERM, half each; some before its first epoch, some while a checkpoint is being
-written) and given anew each time. Compares
-result.npz and scores.json byte by byte, and looks for partial files in the workdir.
-Writes WORKDIR/faults/faults.json; exits with 1 if anything differs.
+Runs `experiments.job` once undisturbed, and once killed many times (half of them
+SIGKILL, half SIGTERM; some before its first epoch, some while it writes a checkpoint)
+and started again. Compares result.npz and scores.json byte by byte, and looks for
+partial files in the workdir. Writes WORKDIR/faults/faults.json; exits with 1 if
+anything differs.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
@@ -20,79 +19,57 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import arguments, folders
+from experiments.common import arguments, output
 
-_MODULE = "experiments.faults"
 _FILES = ("result.npz", "scores.json")
-_PATIENCE = 600  # seconds until a job that says nothing is given up
+_PATIENCE = 600  # Seconds to wait for a job.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    options = _parser().parse_args(argv)
+    """Run the command line; return the exit status."""
+    parser = arguments.parser(__doc__, "experiments.faults")
+    arguments.add_counts(parser, kills=20)
+    parser.option("dataset", arguments.one(arguments.dataset_names), "cora")
+    parser.option("model", arguments.one(arguments.model_names), "i-nip-mean")
+    arguments.add_max_epochs(parser)
+    arguments.add_seed(parser, "seed of signals and moments")
+    parser.flag("cache", "keep compiled programs between starts")
+    options = parser.parse_args(argv)
     folder = options.workdir / "faults"
-    folders.remove(folder)
-    found = torment(folder, options)
-    folders.write_json(
-        folder / "faults.json", found | folders.provenance([_MODULE, *argv])
-    )
+    output.remove(folder)
+    found = compare(folder, options)
+    output.write_results(folder / "faults.json", found, options.invocation)
     print(
         f"{found['kills']} kills ({found['by_signal']}), {found['starts']} starts, "
-        f"{found['epochs']} epochs kept of {found['epochs_run']} run, "
+        f"{found['epochs_run']} epochs run for {found['epochs']}, "
         f"{found['seconds']} s against {found['undisturbed_seconds']} s undisturbed; "
-        f"half-written after {found['half_written']} kills. "
+        f"partial files after {found['half_written']} kills. "
         f"Same bytes: {found['same']}. Left over: {found['left_over'] or 'nothing'}."
     )
     return 0 if all(found["same"].values()) and not found["left_over"] else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = arguments.parser(__doc__, _MODULE)
-    made.add_argument("--kills", type=arguments.positive, default=20)
-    made.add_argument("--dataset", type=arguments.dataset_name, default="cora")
-    made.add_argument("--model", type=arguments.model_name, default="i-nip-mean")
-    arguments.add_max_epochs(made)
-    made.add_argument(
-        "--seed", type=arguments.seed, default=0, help="of signals and moments"
-    )
-    made.add_argument(
-        "--cache", action="store_true", help="keep compiled programs between starts"
-    )
-    return made
-
-
-@dataclasses.dataclass(frozen=True)
 class Job:
-    """A job in a workdir of its own, started as often as need be."""
+    """A job with its own workdir, which may be started several times."""
 
-    folder: pathlib.Path
-    options: argparse.Namespace
-
-    @property
-    def workdir(self) -> pathlib.Path:
-        """Its --workdir."""
-        return self.folder / "work"
-
-    @property
-    def log(self) -> pathlib.Path:
-        """Its --log-json."""
-        return self.folder / "log.jsonl"
+    def __init__(self, folder: pathlib.Path, options: argparse.Namespace):
+        self.folder, self.options = folder, options
+        self.workdir, self.log = folder / "work", folder / "log.jsonl"
 
     def start(self) -> subprocess.Popen:
-        """The one command."""
+        """Start the command."""
         options = self.options
         command = [sys.executable, "-m", "experiments.job"]
         command += ["--dataset", options.dataset, "--model", options.model]
         if options.max_epochs is not None:
             command += ["--max-epochs", str(options.max_epochs)]
-        # Relative, so that both jobs are given the very same command line.
+        # Relative, so that both jobs have the same command line.
         command += ["--workdir", "work", "--log-json", "log.jsonl"]
         cache = {
             "JAX_COMPILATION_CACHE_DIR": str(options.workdir.absolute() / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
-        environment = os.environ | {"PYTHONPATH": str(folders.ROOT)}
+        environment = os.environ | {"PYTHONPATH": str(output.ROOT)}
         self.folder.mkdir(parents=True, exist_ok=True)
         return subprocess.Popen(
             command,
@@ -102,8 +79,8 @@ class Job:
             text=True,
         )
 
-    def told(self) -> list[tuple[int, int]]:
-        """Iteration and epoch of every epoch in its log."""
+    def epochs(self) -> list[tuple[int, int]]:
+        """Return the iteration and number of every epoch in the log."""
         if not self.log.exists():
             return []
         lines = self.log.read_text().splitlines()
@@ -112,34 +89,30 @@ class Job:
         return [(r["iteration"], r["epoch"]) for r in epochs]
 
     def finish(self) -> None:
-        """Start it and let it end."""
+        """Start the job and wait for its end."""
         with self.start() as process:
-            said = process.communicate(timeout=_PATIENCE)[1]
+            errors = process.communicate(timeout=_PATIENCE)[1]
         if process.returncode != 0:
-            raise RuntimeError(f"The job ended with {process.returncode}: {said}")
+            raise RuntimeError(f"The job ended with {process.returncode}: {errors}")
 
 
-def torment(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Both jobs, and what became of them."""
+def compare(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Run both jobs and compare what they wrote."""
     rng = random.Random(options.seed)
-    undisturbed, killed = (
-        Job(folder / "whole", options),
-        Job(folder / "killed", options),
-    )
+    undisturbed, killed = (Job(folder / n, options) for n in ("whole", "killed"))
     begun = time.perf_counter()
     undisturbed.finish()
     whole = time.perf_counter() - begun
-    epochs = len(undisturbed.told())
-    signals = [signal.SIGKILL, signal.SIGTERM] * options.kills
-    signals = signals[: options.kills]
+    epochs = len(undisturbed.epochs())
+    signals = ([signal.SIGKILL, signal.SIGTERM] * options.kills)[: options.kills]
     rng.shuffle(signals)
     kills = []
     begun = time.perf_counter()
     for turn, number in enumerate(signals):
         when = rng.choices(("epochs", "start", "checkpoint"), (3, 1, 2))[0]
-        # Some way on, but not so far that it ends before it has been killed enough. A
-        # checkpoint is written after the first epoch.
-        left = epochs - len(set(killed.told()))
+        # Not so far that the job ends before its last kill. A checkpoint is written
+        # after the first epoch.
+        left = epochs - len(set(killed.epochs()))
         most = min(left // 2, 3 * left // (2 * (len(signals) - turn)))
         ahead = rng.randint(1, max(1, most)) if when == "epochs" else 1
         kills.append(_kill(killed, number, when, ahead, rng))
@@ -155,7 +128,7 @@ def torment(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
         "by_signal": {n.name: signals.count(n) for n in sorted(set(signals))},
         "starts": len(kills) + 1,
         "epochs": epochs,
-        "epochs_run": len(killed.told()),
+        "epochs_run": len(killed.epochs()),
         "half_written": sum(kill["half_written"] > 0 for kill in kills),
         "seconds": round(seconds, 1),
         "undisturbed_seconds": round(whole, 1),
@@ -168,28 +141,27 @@ def torment(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
 def _kill(
     job: Job, number: signal.Signals, when: str, ahead: int, rng: random.Random
 ) -> dict[str, Any]:
-    """Start the job and kill it: `ahead` epochs on, while it starts, or while it next
-    writes a checkpoint."""
-    before, begun = len(job.told()), time.perf_counter()
+    """Start the job and kill it: some epochs on, while it starts or saves."""
+    before, begun = len(job.epochs()), time.perf_counter()
     with job.start() as process:
         if when == "start":
             time.sleep(rng.uniform(0.2, 8))
         while when != "start" and process.poll() is None:
-            far = len(job.told()) >= before + ahead
+            far = len(job.epochs()) >= before + ahead
             if far and (when == "epochs" or left_over(job.workdir)):
                 break
             if time.perf_counter() - begun > _PATIENCE:
                 process.kill()
             time.sleep(0.005)
-        # Into an epoch; or somewhere into the files of a checkpoint.
+        # At any moment of an epoch, or of writing a checkpoint.
         time.sleep(rng.uniform(0, 0.2 if when == "epochs" else 0.05))
         process.send_signal(number)
-        said = process.communicate(timeout=_PATIENCE)[1]
+        errors = process.communicate(timeout=_PATIENCE)[1]
     if process.returncode != -number:
         raise RuntimeError(
-            f"Sent {number.name}, the job ended with {process.returncode}: {said}"
+            f"Sent {number.name}, the job ended with {process.returncode}: {errors}"
         )
-    seen = job.told()[before:]
+    seen = job.epochs()[before:]
     return {
         "signal": number.name,
         "when": when,
@@ -201,7 +173,7 @@ def _kill(
 
 
 def left_over(workdir: pathlib.Path) -> list[str]:
-    """Files and folders of a workdir that are neither results nor checkpoints."""
+    """Return the files of a workdir that are neither results nor checkpoints."""
     if not workdir.exists():
         return []
     found = [p for p in workdir.iterdir() if p.name not in (*_FILES, "checkpoints")]

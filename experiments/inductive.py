@@ -1,11 +1,11 @@
-"""Table 4: learn on some tissues, predict on tissues that were never seen.
+"""Table 4: train on some tissues, predict on tissues that were never seen.
 
-Learns on 20 tissues of the human dataset, stops and chooses on 2, and replays the
-iterations on 2 new ones: their graph, features and labels play no part before. Where
-the original labels (human) are not on hand, human-go2022 is used; its labels are not
-the paper's, and the output says so. Iterations stop at epoch 30, as a batch of gs-lstm
-takes two seconds on a core; --max-epochs 2000 is the paper's. Writes inductive.png,
-inductive.json and report.md to WORKDIR/inductive; cells are kept there too.
+Trains on 20 tissues of the human dataset, stops and chooses by 2 others, and replays
+the iterations on 2 new ones, which training never reads. Without the original labels
+(human), human-go2022 is used; its labels are not the paper's, and the output says so.
+Iterations stop at epoch 30, as gs-lstm is slow; --max-epochs 2000 is the paper's limit.
+Writes inductive.png, inductive.json and report.md to WORKDIR/inductive, and saves cells
+there.
 """
 
 import dataclasses
@@ -15,43 +15,36 @@ from typing import Any
 
 from tqdm.std import tqdm
 
-from experiments import arguments, drawing, folders, paper, running, tables
-from experiments.cells import Cell, Record
+from experiments import paper
+from experiments.common import arguments, drawing, output, runner, score_table
+from experiments.common.cells import Cell, Record
 from hopf_jax import Config
 from hopf_jax.datasets import DATASETS, DatasetError, find, load_dataset
 
-_MODULE = "experiments.inductive"
 _OTHER_LABELS = (
     "These labels are not the paper's: human-go2022 has the paper's graph, features "
-    "and tissues, and labels rebuilt from annotations of 2022. The figures do not "
-    "compare with Table 4; only the order of the models may."
+    "and tissues, but labels rebuilt from annotations of 2022. The figures cannot be "
+    "compared with Table 4; only the order of the models may."
 )
-# An hour and a half on 2 cores; the paper's 2000 would be days of gs-lstm.
 _MAX_EPOCHS = 30
-# The longest first, so that no core waits for it at the end.
+# The slowest start first, so that no core waits for them at the end.
 _FIRST = ("gs-lstm", "i-nip-mean", "gs-max")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument(
-        "--dataset",
-        choices=[name for name, row in DATASETS.items() if row.inductive],
-        help="default: human where its files are, else human-go2022",
-    )
+    """Run the command line; return the exit status."""
+    parser = arguments.parser(__doc__, "experiments.inductive")
+    about = "(default: human if its files exist, else human-go2022)"
+    known = [name for name, row in DATASETS.items() if row.inductive]
+    parser.option("dataset", str, help=about, choices=known)
     arguments.add_run_options(
         parser, tuple(paper.INDUCTIVE), several_folds=False, max_epochs=_MAX_EPOCHS
     )
-    parser.add_argument(
-        "--hops", type=arguments.positive, help="default: the paper's, 4"
-    )
-    parser.add_argument(
-        "--batch-size", type=arguments.positive, help="default: the paper's, 512"
-    )
+    parser.option("hops", arguments.positive, help="(default: the paper's, 4)")
+    parser.option("batch-size", arguments.positive, help="(default: the paper's, 512)")
     options = parser.parse_args(argv)
-    name = options.dataset or _choose()
+    original = "human" if find(DATASETS["human"]) is not None else "human-go2022"
+    name = options.dataset or original
     try:
         load_dataset(name, split="inductive")
     except (DatasetError, ValueError) as error:
@@ -71,15 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             tqdm.write(f"FAILED {failures[-1]}", file=sys.stderr)
             return
         published = paper.INDUCTIVE.get(cell.model) if compares else None
-        entry = tables.row(cell.model, cell.dataset, [cell], [record])
-        entry |= {"paper": published, "authors_program": None, "difference": None}
-        if published is not None:
-            entry["difference"] = round(entry["micro_f1"]["mean"] - published, 3)
-        entries[cell.model] = entry
-        tqdm.write(tables.line(cell.model, entry))
+        entry = score_table.row(cell.model, cell.dataset, [cell], [record])
+        entry |= score_table.beside_paper(entry["micro_f1"], published)
+        entries[cell.model] = entry = entry | {"authors_program": None}
+        tqdm.write(score_table.line(cell.model, entry))
 
-    tqdm.write(tables.header())
-    running.run_cells(
+    tqdm.write(score_table.header())
+    runner.run_cells(
         [
             Cell(name, model, 1, config, options.seed, split="inductive")
             for model in sorted(options.models, key=lambda m: m not in _FIRST)
@@ -89,13 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=options.workers,
         on_done=on_done,
     )
-    _write(name, options, entries, failures, folders.provenance([_MODULE, *argv]))
+    _write(name, options, entries, failures)
     return 1 if failures else 0
-
-
-def _choose() -> str:
-    original, rebuilt = "human", "human-go2022"
-    return original if find(DATASETS[original]) is not None else rebuilt
 
 
 def _config(name: str, options: Any) -> Config:
@@ -106,23 +92,18 @@ def _config(name: str, options: Any) -> Config:
 
 
 def _epochs(config: Config) -> str:
-    """What the figures are figures of, where training is cut short."""
+    """Describe when training stops."""
     if config.max_epochs >= Config.max_epochs:
         return "Training stops by the validation tissues alone."
-    most, papers = config.max_epochs, Config.max_epochs
     return (
-        f"Every iteration stops at epoch {most}, learned out or not: models are "
-        f"compared by what they learn until there. --max-epochs {papers} is the "
-        "paper's rule."
+        f"Every iteration stops at epoch {config.max_epochs}, whether or not it has "
+        "converged: models are compared by what they learn until then. --max-epochs "
+        f"{Config.max_epochs} is the paper's rule."
     )
 
 
 def _write(
-    name: str,
-    options: Any,
-    entries: dict[str, Any],
-    failures: list[str],
-    provenance: dict[str, Any],
+    name: str, options: Any, entries: dict[str, Any], failures: list[str]
 ) -> None:
     folder = options.workdir / "inductive"
     models = {model: entries[model] for model in options.models if model in entries}
@@ -134,20 +115,18 @@ def _write(
         "paper": dict(paper.INDUCTIVE),
         "settings": dataclasses.asdict(_config(name, options)),
         "failures": failures,
-        **provenance,
     }
-    folders.write_json(folder / "inductive.json", data)
+    output.write_results(folder / "inductive.json", data, options.invocation)
     if not models:
         return
     lines = [f"# {name}: tissues not seen in training", ""]
     if not compares:
         lines += [f"**{_OTHER_LABELS}**", ""]
     lines += [_epochs(_config(name, options)), ""]
-    lines += [tables.markdown(models), "", "![micro-F1](inductive.png)", ""]
-    folders.write_text(folder / "report.md", "\n".join(lines))
+    lines += [score_table.markdown(models), "", "![micro-F1](inductive.png)", ""]
+    output.write_text(folder / "report.md", "\n".join(lines))
     figure = drawing.bars(models, f"{name}, inductive: micro-F1")
     drawing.save(figure, folder / "inductive.png")
-    print(f"Written: {folder}/inductive.json, inductive.png, report.md")
 
 
 if __name__ == "__main__":

@@ -1,42 +1,42 @@
 """F1 by iteration of the iterative models: what each pass of label summaries adds.
 
-Uses, and keeps, the same cells as experiments.reproduce. Writes iterations.png and
+Uses and saves the same cells as experiments.reproduce. Writes iterations.png and
 iterations.json to WORKDIR/iterations.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments import arguments, drawing, folders, paper, running, tables
+from experiments import paper
+from experiments.common import arguments, drawing, runner
+from experiments.common.score_table import by_iteration
 from experiments.reproduce import cell_of
 from hopf_jax.kernels import MODELS
 
-_MODULE = "experiments.iterations"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument("--dataset", type=arguments.dataset_names, default=None)
+    """Run the command line; return the exit status."""
+    parser = arguments.parser(__doc__, "experiments.iterations")
+    about = "comma-separated (default: the paper's on this machine)"
+    parser.option("dataset", arguments.dataset_names, help=about)
     arguments.add_run_options(parser, tuple(paper.REDDIT_ITERATIONS))
     options = parser.parse_args(argv)
     once = [model for model in options.models if not MODELS[model].iterative]
     if once:
-        parser.error(f"{', '.join(once)} read no label summaries: they do not iterate")
-    names = options.dataset or arguments.on_hand()
+        parser.error(f"{', '.join(once)} read no label summaries and do not iterate")
+    names = options.dataset or arguments.available()
     if not names:
-        parser.error(f"no dataset of the paper is on hand; {arguments.FETCH}")
+        parser.error(f"no dataset of the paper is on this machine; {arguments.FETCH}")
     found: dict[str, Any] = {}
     for name in names:
         found[name] = _dataset(name, options)
         for model, entry in found[name].items():
-            said = " ".join(f"{value:.1f}" for value in entry["micro_f1"])
-            print(f"{name:<12} {model:<12} {said}", flush=True)
-    folder = options.workdir / "iterations"
+            scores = " ".join(f"{value:.1f}" for value in entry["micro_f1"])
+            print(f"{name:<12} {model:<12} {scores}", flush=True)
     data = {
         "datasets": found,
         "paper": {"reddit, one fold": dict(paper.REDDIT_ITERATIONS)},
@@ -46,19 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name in found
         },
     }
-    provenance = folders.provenance([_MODULE, *argv])
-    folders.write_json(folder / "iterations.json", data | provenance)
-    drawing.save(_draw(found), folder / "iterations.png")
-    print(f"Written: {folder}/iterations.json, iterations.png")
+    folder = options.workdir / "iterations"
+    drawing.save_results(folder, "iterations", data, _draw(found), options.invocation)
     return 0
 
 
-def _dataset(name: str, options: Any) -> dict[str, Any]:
+def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
     cells = {
         model: [cell_of(name, model, fold, None, options) for fold in options.folds]
         for model in options.models
     }
-    records = running.run_cells(
+    records = runner.run_cells(
         [cell for some in cells.values() for cell in some],
         options.workdir / name / "cells",
         fresh=options.fresh,
@@ -66,27 +64,17 @@ def _dataset(name: str, options: Any) -> dict[str, Any]:
     )
     result = {}
     for model, some in cells.items():
-        of = [records[cell] for cell in some if cell in records]
-        if not of:
-            continue
-        result[model] = {
-            "micro_f1": tables.by_iteration(of, "test", "micro_f1"),
-            "macro_f1": tables.by_iteration(of, "test", "macro_f1"),
-            "validation_micro_f1": tables.by_iteration(of, "validation", "micro_f1"),
-            "std": _spread(of),
-            "reported_iteration": [record["iteration"] for record in of],
-            "folds": list(options.folds),
-        }
+        own = [records[cell] for cell in some if cell in records]
+        if own:
+            result[model] = {
+                "micro_f1": by_iteration(own, "test", "micro_f1"),
+                "macro_f1": by_iteration(own, "test", "macro_f1"),
+                "validation_micro_f1": by_iteration(own, "validation", "micro_f1"),
+                "std": by_iteration(own, "test", "micro_f1", np.std),
+                "reported_iteration": [record["iteration"] for record in own],
+                "folds": list(options.folds),
+            }
     return result
-
-
-def _spread(records: list[Any]) -> list[float]:
-    count = min(len(record["iterations"]) for record in records)
-    scores = [
-        [r["iterations"][t]["scores"]["test"]["micro_f1"] for r in records]
-        for t in range(count)
-    ]
-    return [round(float(np.std(each)), 3) for each in scores]
 
 
 def _draw(found: dict[str, Any]) -> Any:
@@ -96,17 +84,11 @@ def _draw(found: dict[str, Any]) -> Any:
     figure = drawing.new(4.2 * columns + 0.6, 3.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (name, entry) in zip(panels, shown.items(), strict=False):
-        drawing.iteration_lines(
+        drawing.iterations(
             axes,
             {model: each["micro_f1"] for model, each in entry.items()},
             name,
-            references={
-                f"{model} (authors' program)": values
-                for model, values in paper.AUTHORS_PROGRAM_ITERATIONS.get(
-                    name, {}
-                ).items()
-                if model in entry
-            },
+            name,
             errors={model: each["std"] for model, each in entry.items()},
         )
     for axes in panels[len(shown) :]:

@@ -1,10 +1,10 @@
-"""One model on one fold, as a batch job: one command, given again until it is done.
+"""Train one model on one fold as a batch job; run the same command again to resume.
 
-Trains with checkpoints in WORKDIR, and writes result.npz (hopf_jax.load reads it) and
-scores.json there. Stopped by SIGTERM, SIGINT or a crash, the same command goes on where
-it was and ends with the same bytes; when all is done it trains nothing. Its exit status
-is 0 when the files are written, 2 for what no restart can mend (the command line, or a
-WORKDIR of another run), and anything else for what one may.
+Saves checkpoints in WORKDIR, and writes result.npz (for hopf_jax.load) and scores.json
+there. Stopped by SIGTERM, SIGINT or a crash, the same command resumes and ends with the
+same bytes; after the end it trains nothing. The exit status is 0 when the files are
+written, 2 for errors that a restart cannot repair (the command line, or a WORKDIR of
+another run), and anything else for errors that it may.
 """
 
 import argparse
@@ -13,97 +13,69 @@ import sys
 from collections.abc import Sequence
 
 import hopf_jax
-from experiments import arguments, folders, paper, watching
+from experiments import paper
+from experiments.common import arguments, output, run_logging
 from hopf_jax.datasets import DatasetError, load_dataset
 from hopf_jax.runtime import processes
 
-_MODULE = "experiments.job"
-_MODEL = "i-nip-mean"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    """Run the command line; return the exit status."""
     made = parser()
     options = made.parse_args(argv)
     try:
         processes.initialize(options.coordinator, options.processes, options.process_id)
-        run(options, argv)
+        run(options)
     except (DatasetError, ValueError) as error:
         made.error(str(error))
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """What the command line takes."""
-    made = arguments.parser(__doc__, _MODULE, results=False)
-    made.add_argument("--dataset", type=arguments.dataset_name, required=True)
-    made.add_argument(
-        "--model",
-        type=arguments.model_name,
-        default=_MODEL,
-        help="(default: %(default)s)",
-    )
-    made.add_argument("--fold", type=arguments.fold, default=1, help="(default: 1)")
-    made.add_argument("--seed", type=arguments.seed, default=0, help="(default: 0)")
-    made.add_argument(
-        "--hops", type=arguments.positive, help="(default: the paper's by dataset)"
-    )
-    made.add_argument(
-        "--max-epochs", type=arguments.positive, help="stop every iteration here"
-    )
-    made.add_argument(
-        "--checkpoint-every",
-        type=arguments.positive,
-        default=1,
-        metavar="EPOCHS",
-        help="at least so many from one checkpoint to the next (default: 1)",
-    )
-    made.add_argument(
-        "--batches-per-step",
-        type=arguments.positive,
-        default=1,
-        metavar="SUBGRAPHS",
-        help="of a training step, a multiple of the devices (default: 1)",
-    )
-    made.add_argument(
-        "--devices",
-        type=arguments.positive,
-        help="that share a step (default: 1, or all of several processes)",
-    )
-    made.add_argument(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="of a job of several processes, where the cluster does not tell",
-    )
-    made.add_argument("--processes", type=arguments.positive, help="of the job")
-    made.add_argument("--process-id", type=int, help="which of them this is, from 0")
-    watching.add_options(made)
+def parser() -> arguments.Parser:
+    """Return the parser of the command line."""
+    made = arguments.parser(__doc__, "experiments.job", default_workdir=False)
+    positive = arguments.positive
+    made.option("dataset", arguments.one(arguments.dataset_names), required=True)
+    made.option("model", arguments.one(arguments.model_names), "i-nip-mean")
+    made.option("fold", arguments.one(arguments.folds), 1)
+    arguments.add_seed(made)
+    made.option("hops", positive, help="(default: the paper's by dataset)")
+    arguments.add_max_epochs(made)
+    made.option("checkpoint-every", positive, 1, "least epochs between checkpoints")
+    about = "subgraphs per training step, a multiple of the devices"
+    made.option("batches-per-step", positive, 1, about)
+    about = "devices that share a step (default: 1, or all of several processes)"
+    made.option("devices", positive, help=about)
+    about = "HOST:PORT of the first of several processes, if not detected"
+    made.option("coordinator", str, help=about)
+    made.option("processes", positive, help="number of processes of the job")
+    made.option("process-id", int, help="number of this process, from 0")
+    run_logging.add_options(made)
     return made
 
 
-def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
-    """Train, or go on, or find it done; the result, with its files written."""
+def run(options: argparse.Namespace) -> hopf_jax.Result:
+    """Train or resume, write the files, and return the result."""
     name = f"{options.dataset}/{options.model}/fold-{options.fold}/seed-{options.seed}"
     config = paper.config_for(options.dataset, options.hops)
     config = dataclasses.replace(config, batches_per_step=options.batches_per_step)
-    config = arguments.shortened(config, options.max_epochs)
+    config = arguments.limit_epochs(config, options.max_epochs)
     graph = load_dataset(options.dataset, fold=options.fold)
-    with watching.watch(options).over(name) as reports:
+    with run_logging.settings(options).open(name) as log:
         result = hopf_jax.fit(
             graph,
             options.model,
             config,
             seed=options.seed,
-            callbacks=reports.callbacks,
+            callbacks=log,
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
-            devices=options.devices,
+            execution=hopf_jax.Execution(devices=options.devices),
         )
         if not processes.is_main():
             return result
         for path in (options.workdir / "result.npz", options.workdir / "scores.json"):
-            folders.sweep(path)
+            output.remove_partial(path)
         result.save(options.workdir / "result.npz")
         scores = {
             "run": name,
@@ -111,10 +83,10 @@ def run(options: argparse.Namespace, argv: Sequence[str]) -> hopf_jax.Result:
             "iteration": result.iteration,
             "iterations": len(result.iterations),
             "epochs": len(result.history),
-            **folders.provenance([_MODULE, *argv]),
+            **output.provenance(options.invocation),
         }
-        folders.write_json(options.workdir / "scores.json", scores)
-        reports.tell(result)
+        output.write_json(options.workdir / "scores.json", scores)
+        log.write_result(result)
     return result
 
 

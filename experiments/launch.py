@@ -1,12 +1,12 @@
-"""Several processes of one job on this machine, started again when one of them dies.
+"""Run several processes of one job on this machine, and restart them if one dies.
 
     python -m experiments.launch --processes 2 --restarts 3 -- python -m my.job
 
 Every process runs the command after `--` with JAX_COORDINATOR_ADDRESS,
-JAX_NUM_PROCESSES and JAX_PROCESS_ID set, which `hopf_jax.runtime.processes.initialize` reads.
-When one fails, the others are given some seconds to notice and end, and are then
-killed; if restarts are left, all start again. What Slurm or GKE do for many machines,
-this does for one: for tests, and to try a job out.
+JAX_NUM_PROCESSES and JAX_PROCESS_ID set, which `hopf_jax.processes.initialize` reads.
+If one fails, the others have some seconds to end, and are then killed; if restarts are
+left, all start again. Slurm and GKE do this for many machines; this is for tests and
+trials on one.
 """
 
 import argparse
@@ -18,63 +18,50 @@ import sys
 import time
 from collections.abc import Sequence
 
-from experiments import arguments, folders
+from experiments.common import arguments, output
 
 _POLL_SECONDS = 0.05
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the status of the first process that failed, or 0."""
+    """Run the command line; return 0, or the status of the first failure."""
     options = _parser().parse_args(argv)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         _parser().error("give the command to run after --")
-    # As if Ctrl-C: `together` then ends what it started.
+    # As Ctrl-C does: `run_processes` then ends what it started.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         for attempt in range(options.restarts + 1):
-            status = together(
+            status = run_processes(
                 command, options.processes, options.devices, options.grace
             )
             if status == 0:
                 return 0
             left = options.restarts - attempt
-            folders.say(f"launch: failed with status {status}, {left} restarts left")
+            output.log(f"launch: failed with status {status}, {left} restarts left")
         return status
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.launch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--processes", type=arguments.positive, default=2)
-    parser.add_argument(
-        "--devices", type=arguments.positive, help="CPU devices a process (default: 1)"
-    )
-    parser.add_argument(
-        "--restarts", type=int, default=0, help="of all processes (default: 0)"
-    )
-    parser.add_argument(
-        "--grace",
-        type=float,
-        default=30.0,
-        help="seconds the others have to end by themselves (default: 30)",
-    )
+def _parser() -> arguments.Parser:
+    parser = arguments.Parser(__doc__, "experiments.launch")
+    arguments.add_counts(parser, processes=2)
+    about = "CPU devices per process (default: 1)"
+    parser.option("devices", arguments.positive, help=about)
+    parser.option("restarts", int, 0, "how often to start all processes again")
+    parser.option("grace", float, 30.0, "seconds for the others to end by themselves")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     return parser
 
 
-def together(
+def run_processes(
     command: Sequence[str], count: int, devices: int | None = None, grace: float = 30.0
 ) -> int:
-    """Run a command as so many processes of one job; 0, or the first failure's status.
+    """Run a command as several processes of one job; return 0, or the first failure.
 
-    A status below 0 is a signal's, as in `subprocess`. No process outlives the call.
+    A negative status is a signal, as in `subprocess`. No process outlives the call.
     """
     address = f"127.0.0.1:{free_port()}"
     started: list[subprocess.Popen] = []
@@ -99,33 +86,29 @@ def together(
 
 def _wait(started: Sequence[subprocess.Popen], grace: float) -> int:
     failed_at, first = None, 0
-    told: set[int] = set()
+    ended: set[int] = set()
     while True:
         for index, process in enumerate(started):
             status = process.poll()
-            if status is None or index in told:
+            if status is None or index in ended:
                 continue
-            told.add(index)
+            ended.add(index)
             if status and failed_at is None:
                 failed_at, first = time.monotonic(), status
-                folders.say(f"launch: process {index} failed with status {status}")
+                output.log(f"launch: process {index} failed with status {status}")
             elif failed_at is not None:
-                after = time.monotonic() - failed_at
-                folders.say(
-                    f"launch: process {index} ended by itself with status {status}, "
-                    f"{after:.1f} s after"
-                )
-        if len(told) == len(started):
+                output.log(f"launch: process {index} ended with status {status}")
+        if len(ended) == len(started):
             return first
         if failed_at is not None and time.monotonic() - failed_at > grace:
-            left = sorted(set(range(len(started))) - told)
-            folders.say(f"launch: killing {left}, which did not end in {grace:g} s")
+            left = sorted(set(range(len(started))) - ended)
+            output.log(f"launch: killing {left}, which did not end in {grace:g} s")
             return first
         time.sleep(_POLL_SECONDS)
 
 
 def free_port() -> int:
-    """A port that nothing listens on just now."""
+    """Return a port that is not in use now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -1,7 +1,7 @@
 """Figure 2: F1 of NIP-MEAN against the percentage of neighbours considered.
 
-A node reads that share of its neighbours, at least one, drawn once. Writes
-neighbors.png and neighbors.json to WORKDIR/neighbors; cells are kept there too.
+Every node reads this share of its neighbours, at least one, sampled once. Writes
+neighbors.png and neighbors.json to WORKDIR/neighbors, and saves cells there.
 """
 
 import argparse
@@ -10,52 +10,39 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import arguments, drawing, folders, paper, running, tables
-from experiments.cells import Cell
+from experiments import paper
+from experiments.common import arguments, drawing, runner, score_table
+from experiments.common.cells import Cell
 
-_MODULE = "experiments.neighbors"
-_PERCENTAGES = (10, 25, 50, 75, 100)
 _MODEL = "nip-mean"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument(
-        "--dataset",
-        type=arguments.dataset_names,
-        help="names with commas (default: the citation datasets on hand)",
-    )
-    parser.add_argument(
-        "--percentages",
-        type=_percentages,
-        default=_PERCENTAGES,
-        help="of neighbours (default: 10,25,50,75,100)",
-    )
+    """Run the command line; return the exit status."""
+    parser = arguments.parser(__doc__, "experiments.neighbors")
+    about = "comma-separated (default: the citation datasets on this machine)"
+    parser.option("dataset", arguments.dataset_names, help=about)
+    about = "percentages of neighbours"
+    parser.option("percentages", _percentages, (10, 25, 50, 75, 100), about)
     arguments.add_run_options(parser, (_MODEL,))
     options = parser.parse_args(argv)
     names = options.dataset or [
         name
-        for name in arguments.on_hand()
+        for name in arguments.available()
         if paper.DATASETS[name].network == "citation"
     ]
     if not names:
-        parser.error(f"no citation dataset is on hand; {arguments.FETCH}")
+        parser.error(f"no citation dataset is on this machine; {arguments.FETCH}")
     found = {}
     for name in names:
         for model in options.models:
             label = name if options.models == (_MODEL,) else f"{name}, {model}"
             found[label] = _curve(name, model, options)
-            said = "  ".join(
+            scores = "  ".join(
                 f"{percent}%: {entry['mean']:.2f} ± {entry['std']:.2f}"
                 for percent, entry in found[label].items()
             )
-            print(f"{label:<12} {said}", flush=True)
-    folder = options.workdir / "neighbors"
-    provenance = folders.provenance([_MODULE, *argv])
-    data = {"models": list(options.models), "micro_f1": found}
-    folders.write_json(folder / "neighbors.json", data | provenance)
+            print(f"{label:<12} {scores}", flush=True)
     figure = drawing.new(6.4, 4.0)
     drawing.curves(
         figure.subplots(),
@@ -68,20 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         ylabel="micro-F1, %",
         title=f"{', '.join(options.models)} by share of neighbours",
     )
-    drawing.save(figure, folder / "neighbors.png")
-    print(f"Written: {folder}/neighbors.json, neighbors.png")
+    data = {"models": list(options.models), "micro_f1": found}
+    folder = options.workdir / "neighbors"
+    drawing.save_results(folder, "neighbors", data, figure, options.invocation)
     return 0
 
 
 def _percentages(text: str) -> tuple[int, ...]:
     numbers = arguments.numbers(text)
     if numbers[-1] > 100:
-        raise argparse.ArgumentTypeError(f"{numbers[-1]}% is more than all neighbours")
+        raise argparse.ArgumentTypeError(f"{numbers[-1]}% is more than 100%")
     return numbers
 
 
-def _curve(dataset: str, model: str, options: Any) -> dict[str, Any]:
-    config = arguments.shortened(paper.config_for(dataset), options.max_epochs)
+def _curve(dataset: str, model: str, options: argparse.Namespace) -> dict[str, Any]:
+    config = arguments.limit_epochs(paper.config_for(dataset), options.max_epochs)
     cells = {
         percent: [
             Cell(
@@ -95,14 +83,14 @@ def _curve(dataset: str, model: str, options: Any) -> dict[str, Any]:
         ]
         for percent in options.percentages
     }
-    records = running.run_cells(
+    records = runner.run_cells(
         [cell for some in cells.values() for cell in some],
         options.workdir / "neighbors" / dataset / "cells",
         fresh=options.fresh,
         workers=options.workers,
     )
     return {
-        str(percent): tables.summarise(
+        str(percent): score_table.summarise(
             [records[cell]["scores"]["test"]["micro_f1"] for cell in some]
         )
         for percent, some in cells.items()

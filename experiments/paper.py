@@ -1,10 +1,10 @@
-"""Every number the paper publishes, as data, and none of ours.
+"""Every number that the paper publishes, as data.
 
 The paper: Vijayan, Chandak, Khapra, Parthasarathy, Ravindran, "HOPF: Higher Order
 Propagation Framework for Deep Collective Classification" (2018). F1 is in percent, as
-it is printed. Models and datasets have the names they have in `hopf_jax`. Where a
-printed number does not follow from the printed tables, what does follow stands beside
-it; the tests recompute both. One table is not the paper's: `AUTHORS_PROGRAM`.
+printed. Models and datasets have their names in `hopf_jax`. Where a printed number does
+not follow from the printed tables, the number that does is beside it; tests recompute
+both. One table is not the paper's: `AUTHORS_PROGRAM`.
 """
 
 import dataclasses
@@ -68,10 +68,7 @@ _ROWS = {
 }
 # fmt: on
 TRANSDUCTIVE: Scores = types.MappingProxyType(
-    {
-        model: types.MappingProxyType(dict(zip(_COLUMNS, row, strict=True)))
-        for model, row in _ROWS.items()
-    }
+    {model: dict(zip(_COLUMNS, row, strict=True)) for model, row in _ROWS.items()}
 )
 
 # Table 3, "top two results in each column" (three where the second place is shared).
@@ -126,18 +123,17 @@ WINS: Mapping[str, int] = types.MappingProxyType(
     {"i-nip-mean": 4, "ss-ica": 2, "nip-mean": 1}
 )
 
-FRIEDMAN_P_BELOW = (
-    0.05  # "reject the null hypothesis that all the models perform alike"
-)
+# "reject the null hypothesis that all the models perform alike"
+FRIEDMAN_P_BELOW = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What the text says of `model` against `other`, and what Table 3 gives.
+    """A statement of the text about `model` against `other`, and what Table 3 gives.
 
     The p-values are of Wilcoxon's signed-rank test over the 11 datasets, exact and
-    one-sided: `p_difference` of the differences in F1, as Demšar (2006) has it, and
-    `p_relative` of the differences divided by the F1 of `other`.
+    one-sided: `p_difference` for the differences in F1, as in Demšar (2006), and
+    `p_relative` for the differences divided by the F1 of `other`.
     """
 
     model: str
@@ -148,14 +144,9 @@ class Comparison:
     p_relative: float  # ours
 
 
-# The paper does not say which variant of the test it used. With differences, two of
-# the three bounds do not hold: 0.016 is not below 0.01, nor 0.051 below 0.05 (the
-# normal approximation gives 0.046 for the latter). Two-sided, neither differences nor
-# relative ones meet any of the three. Tried one-sided: differences, also with rounded
-# scores or with each dataset left out; differences over the F1 of either model, of the
-# best, of the mean model; log ratios; a t-test and a sign test. Differences over the F1
-# of the other model (or of the mean model) meet all three bounds, exact and normal;
-# nothing else tried does. That is a fit to what is printed, not the authors' word.
+# The paper does not say which variant of the test it used. Of the variants tried, only
+# one-sided tests of relative differences meet all three printed bounds; differences
+# meet one of them, and two-sided tests none. That is a fit to what is printed.
 COMPARISONS = (
     Comparison("gcn-s", "gcn", 8, None, 0.0415, 0.0415),
     Comparison("nip-mean", "gcn-mean", 9, 0.01, 0.0161, 0.0068),
@@ -164,9 +155,9 @@ COMPARISONS = (
     Comparison("i-nip-mean", "ss-ica", 8, 0.02, 0.0161, 0.0161),
 )
 
-# "In datasets such as [these], where performance of BL_NEIGH > BL_NODE". In Table 3 it
-# is not so on PubMed (83.160 against 83.682). On Reddit and Amazon, where the text has
-# "BL_NODE ≈ BL_NEIGH", it is so by 2 to 3 points.
+# "In datasets such as [these], where performance of BL_NEIGH > BL_NODE". Table 3 says
+# otherwise for PubMed. On Reddit and Amazon, where the text has "BL_NODE ≈ BL_NEIGH",
+# BL_NEIGH is better by 2 to 3 points.
 NEIGHBOURS_HELP = ("cora", "citeseer", "cora2", "pubmed", "human")
 NEIGHBOURS_ABOUT_EQUAL = ("reddit", "amazon")
 # "The poor performance of BL_NEIGH compared to BL_NODE on [these]".
@@ -233,35 +224,25 @@ SETTINGS: Mapping[str, Settings] = types.MappingProxyType({
 # Other versions of a dataset of the paper, run with its settings. Figures compare with
 # the paper's only where the graph and its labels are the same.
 VERSIONS: Mapping[str, str] = types.MappingProxyType(
-    {
-        "cora-linqs": "cora",
-        "citeseer-planetoid": "citeseer",
-        "human-go2022": "human",
-    }
+    {"cora-linqs": "cora", "citeseer-planetoid": "citeseer", "human-go2022": "human"}
 )
 COMPARABLE = frozenset({*DATASETS, "cora-linqs"})
 
 NUM_ITERATIONS = 5  # "C as small as 2 and T = 5 was sufficient"
 NUM_FOLDS = 5
-TEST_SHARE = 0.2  # of all nodes
-TRAIN_SHARE = 0.1  # of all nodes, from those not in the test set
-VALIDATION_SHARE = 0.2  # of the training nodes
-MIN_EPOCHS = 50
-MAX_EPOCHS = 2000
-PATIENCE = 30  # epochs; halved, with the learning rate, when it runs out
 
 
 def config_for(dataset: str, num_hops: int | None = None) -> Config:
-    """The paper's settings for a dataset as a `Config`.
+    """Return the paper's settings for a dataset as a `Config`.
 
-    Where the paper is silent, or a default of the library was chosen by experiment
-    (initial weights, the stopping rule), the library's stands. A dataset that is not of
-    the paper gets the defaults.
+    Settings that the paper does not give, or that were chosen by experiment (initial
+    weights, the stopping rule), are the library's defaults, as are all settings of
+    datasets that are not in the paper.
 
     Args:
-      dataset: a name.
-      num_hops: another number of hops than the paper's; fan-outs are cut to it, or
-        their last is repeated.
+      dataset: Name of the dataset.
+      num_hops: Number of hops, if not the paper's; fan-outs are shortened to it, or
+        their last one is repeated.
     """
     settings = SETTINGS.get(VERSIONS.get(dataset, dataset))
     if settings is None:
@@ -285,14 +266,14 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
 
 
 def published(dataset: str, model: str) -> float | None:
-    """Micro-F1 of Table 3, where there is one that compares."""
+    """Return the micro-F1 of Table 3, or None without a comparable one."""
     if dataset not in COMPARABLE:
         return None
     return TRANSDUCTIVE.get(model, {}).get(VERSIONS.get(dataset, dataset))
 
 
-TIMED_MODEL = "nip-mean"  # what `make benchmark` times
-WHOLE_MODEL = "i-nip-mean"  # whose whole runs it times
+TIMED_MODEL = "nip-mean"  # Its epochs are timed by `make benchmark`.
+WHOLE_MODEL = "i-nip-mean"  # Its whole runs are, too.
 
 # Figure 3: the synthetic graph and the setting; NIP-MEAN ran out of 4 GB after 3 hops.
 SCALING: Mapping[str, int] = types.MappingProxyType(
@@ -315,47 +296,36 @@ class Measured(NamedTuple):
     std: float
 
 
-# Not published: what the authors' own program gives when it is run, on their own files
-# and 10% splits, one seed, its mathematics as they wrote it. {dataset: {model: F1}}
-AUTHORS_PROGRAM: Mapping[str, Mapping[str, Measured]] = types.MappingProxyType(
-    {
-        "cora": types.MappingProxyType(
-            {
-                "bl-node": Measured(57.60, 2.1),
-                "bl-neigh": Measured(77.93, 0.8),
-                "gcn": Measured(78.45, 1.5),
-                "gcn-s": Measured(78.15, 2.2),
-                "gcn-mean": Measured(78.45, 1.8),
-                "nip-mean": Measured(78.52, 0.8),
-                "ss-ica": Measured(72.79, 1.6),
-                "i-nip-mean": Measured(78.11, 1.7),
-            }
-        ),
-        "amazon": types.MappingProxyType(
-            {
-                "bl-node": Measured(60.83, 2.3),
-                "gcn-s": Measured(59.32, 1.2),
-                "gcn-mean": Measured(55.35, 4.2),
-                "nip-mean": Measured(67.24, 2.1),
-                "i-nip-mean": Measured(70.41, 2.5),
-            }
-        ),
-    }
-)
+# Not published: what the authors' own program gives on their own files and 10% splits,
+# with one seed. {dataset: {model: F1}}
+# fmt: off
+AUTHORS_PROGRAM: Mapping[str, Mapping[str, Measured]] = types.MappingProxyType({
+    "cora": {
+        "bl-node":    Measured(57.60, 2.1),
+        "bl-neigh":   Measured(77.93, 0.8),
+        "gcn":        Measured(78.45, 1.5),
+        "gcn-s":      Measured(78.15, 2.2),
+        "gcn-mean":   Measured(78.45, 1.8),
+        "nip-mean":   Measured(78.52, 0.8),
+        "ss-ica":     Measured(72.79, 1.6),
+        "i-nip-mean": Measured(78.11, 1.7),
+    },
+    "amazon": {
+        "bl-node":    Measured(60.83, 2.3),
+        "gcn-s":      Measured(59.32, 1.2),
+        "gcn-mean":   Measured(55.35, 4.2),
+        "nip-mean":   Measured(67.24, 2.1),
+        "i-nip-mean": Measured(70.41, 2.5),
+    },
+})
 
-# The same program's micro-F1 by iteration, mean of the folds. {dataset: {model: F1s}}
-AUTHORS_PROGRAM_ITERATIONS: Mapping[str, Mapping[str, tuple[float, ...]]] = (
-    types.MappingProxyType(
-        {
-            "cora": types.MappingProxyType(
-                {
-                    "ss-ica": (56.4, 69.9, 74.3, 74.8, 74.8, 74.6),
-                    "i-nip-mean": (77.9, 78.5, 78.5, 78.1, 78.1, 78.0),
-                }
-            ),
-            "amazon": types.MappingProxyType(
-                {"i-nip-mean": (68.4, 72.7, 69.8, 70.3, 70.4, 70.5)}
-            ),
-        }
-    )
-)
+# The same program's micro-F1 by iteration, mean over folds. {dataset: {model: F1s}}
+Iterations = Mapping[str, tuple[float, ...]]
+AUTHORS_PROGRAM_ITERATIONS: Mapping[str, Iterations] = types.MappingProxyType({
+    "cora": {
+        "ss-ica":     (56.4, 69.9, 74.3, 74.8, 74.8, 74.6),
+        "i-nip-mean": (77.9, 78.5, 78.5, 78.1, 78.1, 78.0),
+    },
+    "amazon": {"i-nip-mean": (68.4, 72.7, 69.8, 70.3, 70.4, 70.5)},
+})
+# fmt: on

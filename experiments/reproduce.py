@@ -1,10 +1,9 @@
-"""Table 3: learn every model on the folds of a dataset, and print ours beside the
-paper's.
+"""Table 3: train every model on the folds of a dataset, beside the paper's figures.
 
-Finished cells (a model on a fold) are kept under WORKDIR/DATASET/cells, and checkpoints
-of those at work: a run that was stopped resumes, and --fresh starts over. Writes
-table.json, report.md and report.html to WORKDIR/DATASET; with several datasets also
-WORKDIR/all, with aggregates over them.
+Records of finished cells (one model on one fold) and checkpoints of unfinished ones are
+saved in WORKDIR/DATASET/cells: a run that was stopped resumes, and --fresh starts over.
+Writes table.json, report.md and report.html to WORKDIR/DATASET; with several datasets
+also WORKDIR/all, with aggregates over them.
 """
 
 import argparse
@@ -15,26 +14,23 @@ from typing import Any
 
 from tqdm.std import tqdm
 
-from experiments import (
+from experiments import paper
+from experiments.common import (
     aggregates,
     arguments,
-    folders,
-    paper,
+    output,
     report,
-    running,
-    tables,
-    watching,
+    run_logging,
+    runner,
+    score_table,
 )
-from experiments.cells import Cell, Record
+from experiments.common.cells import Cell, Record
 from hopf_jax.datasets import DatasetError, load_dataset
 from hopf_jax.kernels import MODELS
 
-_MODULE = "experiments.reproduce"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns its exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    """Run the command line; return the exit status."""
     parser = _parser()
     options = parser.parse_args(argv)
     try:
@@ -42,50 +38,36 @@ def main(argv: Sequence[str] | None = None) -> int:
             load_dataset(name, fold=options.folds[0])  # Fetched here, not in workers.
     except (DatasetError, ValueError) as error:
         parser.error(str(error))
-    provenance = folders.provenance([_MODULE, *argv])
-    done, failures = {}, []
-    for name in options.dataset:
-        done[name], problems = reproduce(name, options, provenance)
-        failures += problems
+    provenance = output.provenance(options.invocation)
+    done = {name: reproduce(name, options, provenance) for name in options.dataset}
     if len(done) > 1:
         _aggregate(done, options, provenance)
     short = [
-        f"{name} {model}: {said}"
+        f"{name} {model}: {verdict}"
         for name, table in done.items()
         for model, entry in table["models"].items()
-        if "short" in (said := tables.verdict(entry))
+        if "short" in (verdict := score_table.verdict(entry))
     ]
     if options.check and short:
-        folders.say("Below the goal: " + "; ".join(short) + ".")
+        output.log("Below the goal: " + "; ".join(short) + ".")
         return 1
-    return 1 if failures else 0
+    return 1 if any(table["failures"] for table in done.values()) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = arguments.parser(__doc__, _MODULE)
-    parser.add_argument(
-        "--dataset",
-        type=arguments.dataset_names,
-        required=True,
-        help="a name, several with commas, or all: the paper's that are on hand",
-    )
+def _parser() -> arguments.Parser:
+    parser = arguments.parser(__doc__, "experiments.reproduce")
+    about = "comma-separated names, or all: the paper's on this machine"
+    parser.option("dataset", arguments.dataset_names, help=about, required=True)
     arguments.add_run_options(parser)
-    parser.add_argument(
-        "--hops",
-        type=_hops,
-        help="a number; auto, or a list to choose from, by validation F1 "
-        "(default: the paper's by dataset)",
+    about = "a number; or auto, or a list, to choose from by validation F1 (default: "
+    parser.option("hops", _hops, help=f"{about}the paper's number for the dataset)")
+    run_logging.add_options(parser)
+    parser.flag(
+        "together",
+        "train the folds of a model in one program where possible, for accelerators; "
+        "these are separate cells, as numbers differ by rounding",
     )
-    watching.add_options(parser)
-    parser.add_argument(
-        "--together",
-        action="store_true",
-        help="learn the folds of a model in one program, where they fit one: for an "
-        "accelerator; cells of their own, as numbers differ by rounding",
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a cell is below its goal"
-    )
+    parser.flag("check", "exit with 1 if a cell is below its goal")
     return parser
 
 
@@ -95,8 +77,8 @@ def _hops(text: str) -> str | tuple[int, ...]:
 
 def reproduce(
     dataset: str, options: argparse.Namespace, provenance: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[str]]:
-    """A dataset's table, printed row by row and written; and what went wrong."""
+) -> dict[str, Any]:
+    """Return the table of a dataset; print it row by row and write it."""
     folder = options.workdir / dataset
     plan = {
         model: _candidates(dataset, model, options.hops) for model in options.models
@@ -114,7 +96,7 @@ def reproduce(
     failures: list[str] = []
     entries: dict[str, Any] = {}
     tqdm.write(f"\n{dataset}: micro-F1 in percent, mean ± std of folds")
-    tqdm.write(tables.header())
+    tqdm.write(score_table.header())
 
     def on_done(cell: Cell, record: Record | None, problem: str) -> None:
         if record is None:
@@ -126,16 +108,15 @@ def reproduce(
         wanted = [c for hops in plan[model] for c in cells[model, hops]]
         if all(c in records for c in wanted):
             entries[model] = _entry(dataset, model, plan[model], cells, records)
-            tqdm.write(tables.line(model, entries[model]))
+            tqdm.write(score_table.line(model, entries[model]))
 
-    everything = [cell for some in cells.values() for cell in some]
-    running.run_cells(
-        everything,
+    runner.run_cells(
+        [cell for some in cells.values() for cell in some],
         folder / "cells",
         fresh=options.fresh,
         workers=options.workers,
         on_done=on_done,
-        watch=watching.watch(options),
+        log=run_logging.settings(options),
     )
     table = {
         "dataset": dataset,
@@ -152,10 +133,10 @@ def reproduce(
         model: [records[c] for c in cells[model, entry["hops"]]]
         for model, entry in table["models"].items()
     }
-    folders.write_json(folder / "table.json", table)
+    output.write_json(folder / "table.json", table)
     report.write(folder, table, chosen)
     tqdm.write(f"Written: {folder}/table.json, report.md, report.html")
-    return table, failures
+    return table
 
 
 def cell_of(
@@ -166,31 +147,33 @@ def cell_of(
     options: argparse.Namespace,
     together: tuple[int, ...] = (),
 ) -> Cell:
-    """The cell of a model and fold with the paper's settings for the dataset."""
+    """Return the cell of a model and fold with the paper's settings."""
     config = _config(dataset, hops, options)
     return Cell(dataset, model, fold, config, options.seed, together=together)
 
 
 def _config(dataset: str, hops: int | None, options: argparse.Namespace) -> Any:
-    return arguments.shortened(paper.config_for(dataset, hops), options.max_epochs)
+    return arguments.limit_epochs(paper.config_for(dataset, hops), options.max_epochs)
 
 
 def _candidates(
     dataset: str, model: str, hops: str | tuple[int, ...] | None
 ) -> tuple[int, ...]:
-    """Numbers of hops to learn with; the best on validation nodes is reported."""
+    """Return the numbers of hops to try; the best on validation nodes is reported."""
     papers = paper.config_for(dataset).num_hops
     if hops is None:
         return (papers,)
     wanted = tuple(range(1, papers + 2)) if isinstance(hops, str) else hops
-    row = MODELS[model]
-    # Numbers of hops that make the same net, as for a row that is not deep, are one.
-    return tuple({row.num_layers(h): h for h in reversed(wanted)}.values())[::-1]
+    kernel = MODELS[model]
+    # Without repetitions: a kernel with a fixed depth gives the same net for all.
+    return tuple({kernel.num_layers(h): h for h in reversed(wanted)}.values())[::-1]
 
 
 def choose_hops(validation: Mapping[int, Sequence[Record]]) -> int:
-    """The number of hops with the best mean validation micro + macro F1; of equal
-    ones, the fewest."""
+    """Return the number of hops with the best mean validation micro + macro F1.
+
+    Ties go to the fewest hops.
+    """
 
     def merit(hops: int) -> float:
         scores = [record["scores"]["validation"] for record in validation[hops]]
@@ -198,6 +181,12 @@ def choose_hops(validation: Mapping[int, Sequence[Record]]) -> int:
         return round(total / len(scores), 9)
 
     return min(validation, key=lambda hops: (-merit(hops), hops))
+
+
+def _validation_means(records: Sequence[Record]) -> dict[str, float]:
+    scores = [record["scores"]["validation"] for record in records]
+    metrics = ("micro_f1", "macro_f1")
+    return {m: round(sum(s[m] for s in scores) / len(scores), 3) for m in metrics}
 
 
 def _entry(
@@ -209,11 +198,13 @@ def _entry(
 ) -> dict[str, Any]:
     found = {hops: [records[c] for c in cells[model, hops]] for hops in candidates}
     hops = choose_hops(found)
-    entry = tables.row(model, dataset, cells[model, hops], found[hops])
+    entry = score_table.row(model, dataset, cells[model, hops], found[hops])
     if len(candidates) > 1:
         entry["hops_tried"] = {
-            str(h): tables.row(model, dataset, cells[model, h], found[h])["micro_f1"]
-            | {"validation": tables.by_mean(found[h], "validation")}
+            str(h): score_table.summarise(
+                [record["scores"]["test"]["micro_f1"] for record in found[h]]
+            )
+            | {"validation": _validation_means(found[h])}
             for h in candidates
         }
     return entry
@@ -226,9 +217,8 @@ def _aggregate(
 ) -> None:
     folder = options.workdir / "all"
     summary = aggregates.over(done) | dict(provenance)
-    folders.write_json(folder / "table.json", summary)
-    report.write_aggregate(folder, summary)
-    tqdm.write("\n" + aggregates.text(summary))
+    output.write_json(folder / "table.json", summary)
+    tqdm.write("\n" + report.write_aggregate(folder, summary))
     tqdm.write(f"Written: {folder}/table.json, report.md, report.html")
 
 

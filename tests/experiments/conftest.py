@@ -5,16 +5,55 @@ import time
 import numpy as np
 import pytest
 
-from experiments import cells, reproduce
-from hopf_jax.graph.graph import SPLITS
-from hopf_jax.kernels.table import MODELS
+from experiments import inductive, job, reproduce
+from experiments.common import cells
+from hopf_jax import Graph
+from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.graph import SPLITS
+from hopf_jax.kernels import MODELS
+
+
+def two_graphs():
+    """Two graphs in one: the first to learn from, the second new."""
+    first, second = make_planted(60, 150, 6, 3), make_planted(30, 60, 6, 3, seed=1)
+    halves = [
+        np.repeat(np.arange(len(g.indptr) - 1), np.diff(g.indptr))
+        for g in (first, second)
+    ]
+    return Graph.from_edges(
+        np.concatenate([first.indices, second.indices + 60]),
+        np.concatenate([halves[0], halves[1] + 60]),
+        np.concatenate([first.features, second.features]),
+        np.concatenate([first.labels, second.labels]),
+        train=np.arange(40),
+        validation=np.arange(40, 60),
+        test=np.arange(60, 90),
+        multilabel=False,
+    )
 
 
 @pytest.fixture
-def pretended(monkeypatch):
-    """Records that depend on the cell alone, in no time: the rest is tested."""
+def tiny(monkeypatch):
+    """A small graph in place of any dataset."""
 
-    def pretend(cell, workdir=None, watch=None):
+    def load(name, fold=1, percent=10, split="transductive"):
+        if split == "inductive":
+            return two_graphs()
+        graph = make_planted(60, 150, 6, 3, noise=0.3)
+        return split_graph(graph, percent=60, fold=fold)
+
+    cells._load.cache_clear()
+    for module in (cells, inductive, job, reproduce):
+        monkeypatch.setattr(module, "load_dataset", load)
+    yield
+    cells._load.cache_clear()
+
+
+@pytest.fixture
+def pretended(tiny, monkeypatch):
+    """Records that depend on the cell alone, without training."""
+
+    def record(cell):
         rng = np.random.default_rng(int(cell.key, 16))
         count = cell.config.num_iterations if MODELS[cell.model].iterative else 1
 
@@ -37,6 +76,7 @@ def pretended(monkeypatch):
             "peak_mb": 1,
         }
 
+    def pretend(cell, workdir=None, log=None):
+        return {each: record(each) for each in cell.siblings}
+
     monkeypatch.setattr(cells, "run", pretend)
-    # Fetches what is missing; no cell reads it.
-    monkeypatch.setattr(reproduce, "load_dataset", lambda name, fold: None)

@@ -1,4 +1,4 @@
-"""make benchmark without its peer: what it writes, and counts that no clock moves."""
+"""make benchmark without its peer, profiles, precisions, and joint folds."""
 
 import dataclasses
 import json
@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 import hopf_jax
-from experiments import (
-    benchmark,
-    benchmark_jax,
-    benchmark_report,
-    folders,
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import (
+    joint_folds,
+    library_worker,
     limits,
-    turns,
+    precision,
+    profile,
+    report,
     whole_runs,
 )
-from hopf_jax.batching.loader import Loader, LoaderSettings
+from experiments.benchmark.cases import QUICK
+from experiments.common import output, workers
+from hopf_jax.batching import Loader, LoaderSettings
 from hopf_jax.datasets import make_random
 
 
@@ -68,12 +71,13 @@ def test_a_whole_run_is_timed_to_its_score(tmp_path):
     want = hopf_jax.fit(graph, config=run.config, seed=0, progress=False)
     assert ours["test_micro_f1"] == want.scores["test"]["micro_f1"]
     assert found["ratio"] is None
-    rows = benchmark_report.whole_rows({"quick": found})
-    assert [row[2] for row in rows][1] == "not installed"
+    assert "| quick | PyG, stored batches | not installed |" in report.whole_table(
+        {"quick": found}
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(benchmark._find_peer(None) is None, reason="no PyG here")
+@pytest.mark.skipif(benchmark.find_peer(None) is None, reason="no PyG here")
 def test_the_peer_computes_the_same(tmp_path):
     asked = ["--quick", "--whole-runs", "--workdir", str(tmp_path)]
     assert benchmark.main(asked) == 0
@@ -93,7 +97,7 @@ def test_padding_and_bytes_stay_within_bounds(hops):
     roots = np.arange(1600)
     how = LoaderSettings(hops, 32, memory_budget=10**9)
     loader = Loader(graph, roots, how, seed=0)
-    counted = benchmark_jax.counts(loader)
+    counted = library_worker.counts(loader)
     assert counted["batches"] == 50
     assert 0 <= counted["node_waste"] < 0.25
     assert 0 <= counted["edge_waste"] < 0.25
@@ -108,36 +112,39 @@ def test_padding_and_bytes_stay_within_bounds(hops):
 def test_streamed_batches_hold_nothing():
     graph = make_random(300, 900, 4, 2)
     loader = Loader(graph, np.arange(64), LoaderSettings(2, 32), seed=0)
-    counted = benchmark_jax.counts(loader)
+    counted = library_worker.counts(loader)
     assert not counted["resident"] and counted["resident_bytes"] == 0
 
 
 def test_the_stored_graph_is_the_graph(tmp_path):
     graph = make_random(50, 100, 4, 3)
-    benchmark_jax.store(graph, tmp_path)
-    read, omega = benchmark_jax.read(tmp_path, multilabel=False)
+    library_worker.store(graph, tmp_path)
+    read, omega = library_worker.read(tmp_path, multilabel=False)
     for name in ("indptr", "indices", "features", "labels", "train"):
         np.testing.assert_array_equal(getattr(read, name), getattr(graph, name))
     assert omega.shape == (3,)
 
 
-def test_work_of_one_hop_by_hand():
-    # 2 roots, 5 nodes, 6 edges, dense features. Means first: 2 x 3 x 4 for each of the
-    # two products, forward and for the weights; 6 x 3 sums; 2 x 4 x 7 three times.
-    found = limits.work(np.array([[2, 5, 6, 0]]), 1, 3, 4, 7)
-    flops = 2 * 2 * (2 * 3 * 4 + 2 * 3 * 4) + 2 * 6 * 3 + 2 * 3 * 2 * 4 * 7
+@pytest.mark.parametrize(
+    ("sizes", "ahead", "sums", "moved"),
+    [
+        # 2 roots, 5 nodes, 6 edges, dense features. Means first: 6 x 3 sums, and a row
+        # read per edge and written per receiver.
+        ([2, 5, 6, 0], False, 2 * 6 * 3, 8 * 5 * 3 + 4 * (6 * 3 + 2 * 3)),
+        # The same batch with its hop precomputed: no sums.
+        ([2, 0], True, 0, 8 * 2 * 3 + 8 * 2 * 3),
+    ],
+)
+def test_work_of_one_hop_by_hand(sizes, ahead, sums, moved):
+    # 2 x 3 x 4 for each of the two products, forward and for the weights; 2 x 4 x 7
+    # three times.
+    found = limits.work(np.array([sizes]), 1, 3, 4, 7, ahead=ahead)
+    flops = 2 * 2 * (2 * 3 * 4 + 2 * 3 * 4) + 2 * 3 * 2 * 4 * 7 + sums
     assert found["gflop"] * 1e9 == pytest.approx(flops)
-    moved = 8 * 5 * 3 + 4 * (6 * 3 + 2 * 3)
     assert found["gb"] * 1e9 == pytest.approx(moved)
 
 
-def test_work_of_a_hop_known_ahead_by_hand():
-    # The same batch without its hop: two products for 2 nodes, and no sums.
-    found = limits.work(np.array([[2, 0]]), 1, 3, 4, 7, ahead=True)
-    flops = 2 * 2 * (2 * 3 * 4 + 2 * 3 * 4) + 2 * 3 * 2 * 4 * 7
-    assert found["gflop"] * 1e9 == pytest.approx(flops)
-    assert found["gb"] * 1e9 == pytest.approx(8 * 2 * 3 + 8 * 2 * 3)
-    # A second hop is counted as it is without.
+def test_work_of_a_second_hop_does_not_depend_on_the_first():
     plain = limits.work(np.array([[2, 5, 9, 6, 20, 0]]), 2, 3, 4, 7)
     known = limits.work(np.array([[2, 5, 6, 0]]), 2, 3, 4, 7, ahead=True)
     sums = 2 * 20 * 3  # In the cheaper order, after which the products are the same.
@@ -148,16 +155,14 @@ def test_too_much_padding_is_said():
     def side(nodes, edges):
         return {"node_waste": nodes, "edge_waste": edges}
 
-    assert benchmark_report.waste({"ours": side(0.2, 0.1), "pyg": {}}).endswith("yes")
-    assert benchmark_report.waste({"ours": side(0.2, 0.3)}).endswith("NO")
-    assert benchmark_report.waste({"pyg": {}}) == "-"
+    assert report.waste({"ours": side(0.2, 0.1), "pyg": {}}).endswith("yes")
+    assert report.waste({"ours": side(0.2, 0.3)}).endswith("NO")
+    assert report.waste({"pyg": {}}) == "-"
 
 
 def test_a_worker_that_fails_says_why(tmp_path):
-    worker = turns.Worker(
-        [sys.executable, "-c", "raise SystemExit('no')"], tmp_path, 60
-    )
-    with pytest.raises(turns.WorkerError, match="no"):
+    worker = workers.Worker([sys.executable, "-c", "raise SystemExit('no')"], 60)
+    with pytest.raises(workers.WorkerError, match="no"):
         worker.ask("epochs", count=1)
     worker.end()
 
@@ -171,14 +176,129 @@ def test_cases_are_what_they_are_called():
 
 def test_the_peer_reads_the_rules_without_jax():
     code = (
-        "import sys; sys.modules['jax'] = None  # Importing it fails.\n"
-        "from experiments import turns; turns.library_without_jax()\n"
+        "import sys; sys.modules |= {'jax': None, 'jraph': None}  # Imports fail.\n"
+        "from experiments.common import workers; workers.library_without_jax()\n"
         "from hopf_jax.learning.stopping import Patience, as_good_as_any\n"
         "from hopf_jax.metrics import f1_from_counts\n"
         "print(f1_from_counts([1, 1], [0, 1], [1, 0])['micro_f1'])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folders.ROOT, capture_output=True, text=True
+        [sys.executable, "-c", code], cwd=output.ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(2 / 3)
+
+
+# Profiles and precisions, with workers in this process
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    class Worker:
+        def __init__(self, *command):
+            self.actions = library_worker.actions(1)
+
+        def ask(self, action, **arguments):
+            return self.actions[action](**arguments)
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(workers, "start", Worker)
+    monkeypatch.setattr(library_worker, "cache_programs", lambda folder: None)
+
+
+def test_operations_are_counted_once_and_by_kind():
+    def event(operation, start, seconds, **more):
+        times = {"ts": 1e6 * start, "dur": 1e6 * seconds}
+        return times | {"ph": "X", "args": {"hlo_op": operation}} | more
+
+    events = [
+        event("while.2", 0, 9),  # Holds the others.
+        event("dot.3", 0, 2),
+        event("ynn_fusion", 3, 1),
+        event("bcsr_dot_general.1", 4, 0.1),  # Goes on till the next begins.
+        event("gather_bitcast_fusion", 4.5, 0.3),
+        event("add_select_fusion", 5, 0.1),
+        event("dot.3", 6, 7, ph="M"),
+        {"ph": "X", "ts": 7e6, "dur": 8e6, "name": "end: dot.3"},
+    ]
+    spent = profile.by_kind(events)
+    assert spent["matrix products"] == pytest.approx(3)
+    assert spent["sparse products"] == pytest.approx(0.5)
+    assert spent["gathers"] == pytest.approx(0.3)
+    assert spent["arithmetic"] == pytest.approx(0.1)
+
+
+def test_an_epoch_is_profiled(in_process):
+    config = dataclasses.replace(QUICK.config, precompute=False)
+    case = dataclasses.replace(QUICK, config=config)
+    entry = profile.measure(case, epochs=2, threads=1)
+    assert entry["seconds"] > 0 and entry["limit"] > 0
+    assert entry["shares"]["matrix products"] > 0
+    assert entry["shares"]["sparse products"] > 0
+
+
+def test_both_precisions_are_measured_from_the_same_weights(in_process):
+    entry = precision.measure(QUICK, rounds=1, threads=1)
+    losses = entry["loss"]
+    assert losses["float32"] != losses["bfloat16"]
+    assert abs(losses["float32"] - losses["bfloat16"]) < 0.01 * losses["float32"]
+    assert 0 < entry["ratio"]["least"] <= entry["ratio"]["most"]
+
+
+# Joint folds
+
+SECONDS = {"fit": [10.0, 30.0], "loop": [8.0, 8.0], "vmap": [40.0, 40.0]}
+
+
+def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    class Worker:
+        def __init__(self, command, timeout):
+            self.cores = int(command[-1])
+
+        def ask(self, what, *, way, **others):
+            turn = asked.count((self.cores, way))
+            asked.append((self.cores, way))
+            return {
+                "seconds": SECONDS[way][turn],
+                "cpu_seconds": 2 * SECONDS[way][turn],
+                "epochs": 100,
+                "epoch_seconds": 0.01,
+                "test_micro_f1": [0.7, 0.8],
+            }
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(workers, "Worker", Worker)
+    monkeypatch.setattr(joint_folds, "load_dataset", lambda name, fold: None)
+    monkeypatch.setattr(joint_folds.os, "sched_getaffinity", lambda who: {0})
+    arguments = ["--models", "gcn", "--repeats", "2", "--workdir", str(tmp_path)]
+    assert joint_folds.main(arguments) == 0
+    ways = ["fit", "loop", "vmap"]
+    assert asked == [(1, way) for way in ways] * 2
+    found = output.read_json(tmp_path / "joint_folds.json")
+    assert [row["way"] for row in found["rows"]] == ways
+    assert [row["ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
+    assert [row["cpu_ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
+    assert found["command"].startswith(
+        "python -m experiments.benchmark.joint_folds --models gcn"
+    )
+    printed = capsys.readouterr().out
+    assert "2 cores: left out" in printed
+    assert ["gcn", "1", "loop", "8.0", "2.50", "16.0", "2.50", "10.00", "75.00"] in [
+        line.split() for line in printed.splitlines()
+    ]
+
+
+@pytest.mark.slow
+def test_it_measures(tmp_path):
+    arguments = ["--dataset", "planted", "--models", "bl-node", "--folds", "1,2"]
+    arguments += ["--cores", "1", "--repeats", "1", "--max-epochs", "2"]
+    assert joint_folds.main([*arguments, "--workdir", str(tmp_path)]) == 0
+    rows = output.read_json(tmp_path / "joint_folds.json")["rows"]
+    assert all(row["epochs"] == 4 and row["seconds"] > 0 for row in rows)
+    assert len({tuple(row["test_micro_f1"]) for row in rows}) == 1

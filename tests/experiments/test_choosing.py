@@ -16,7 +16,7 @@ def graph():
 
 def test_known_nodes_are_parted_and_test_nodes_are_out_of_it(graph):
     known = graph.train | graph.validation
-    parted = [choosing.part(graph, turn, seed=3) for turn in range(4)]
+    parted = [choosing.split_known(graph, turn, seed=3) for turn in range(4)]
     for each in parted:
         masks = np.stack([each.train, each.validation, each.test])
         np.testing.assert_array_equal(masks.sum(0), known)
@@ -59,7 +59,7 @@ def test_last_within_errors_is_what_fit_reports():
 def test_fit_is_as_it_was_after_a_trial():
     before = training.Patience, stopping._FALLS, fitting.as_good_as_any
     falling = {"loss": 1.0, "micro_f1": 0.5}
-    with choosing._stopping_by("fresh, 1%") as seen:
+    with choosing.stopping_by("fresh, 1%") as seen:
         assert stopping._FALLS == 0.99
         assert training.Patience(0.1, 3, 5)._learns(falling)
         fitting.as_good_as_any([falling], [np.ones(3)])  # An iteration is over.

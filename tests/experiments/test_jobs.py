@@ -15,27 +15,12 @@ import yaml
 from etils import epath
 
 import hopf_jax
-from experiments import arguments, cells, faults, folders, job, reproduce
-from hopf_jax.datasets import make_planted, split_graph
+from experiments import faults, job, reproduce
+from experiments.common import arguments, cells, output
 from tests import buckets, graphs
 
-JOBS = folders.ROOT / "experiments" / "jobs"
+JOBS = output.ROOT / "experiments" / "jobs"
 SCRIPTS = sorted(JOBS.glob("*.sh"))
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """A small graph in place of any dataset."""
-
-    def load(name, fold=1, **split):
-        graph = make_planted(60, 150, 6, 3, noise=0.3)
-        return split_graph(graph, percent=60, fold=fold)
-
-    cells._load.cache_clear()
-    monkeypatch.setattr(cells, "load_dataset", load)
-    monkeypatch.setattr(job, "load_dataset", load)
-    yield
-    cells._load.cache_clear()
 
 
 # The command
@@ -45,7 +30,7 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
     command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
     command += ["--workdir", str(tmp_path), "--log-json", str(tmp_path / "log")]
     command += ["--tensorboard", str(tmp_path / "board")]
-    monkeypatch.setattr(folders, "commit", lambda: "abc")
+    monkeypatch.setattr(output, "commit", lambda: "abc")
     (tmp_path / ".result.npz.0123").write_text("left by one that was killed")
     assert job.main(command) == 0
     files = [tmp_path / "result.npz", tmp_path / "scores.json"]
@@ -67,9 +52,9 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
     ("command", "said"),
     [
         (["--dataset", "cora"], "--workdir"),
-        (["--dataset", "cora,pubmed", "--workdir", "x"], "give one dataset"),
-        (["--dataset", "cora", "--model", "gcn,wl", "--workdir", "x"], "one model"),
-        (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one fold"),
+        (["--dataset", "cora,pubmed", "--workdir", "x"], "give one"),
+        (["--dataset", "cora", "--model", "gcn,wl", "--workdir", "x"], "give one"),
+        (["--dataset", "cora", "--fold", "1,2", "--workdir", "x"], "give one"),
         (["--dataset", "cora", "--workdir", "s3://x"], "neither a local path nor gs"),
         (["--dataset", "cora", "--workdir", "x", "--log-json", "gs://b/l"], "local"),
         (["--dataset", "cora", "--workdir", "x", "--devices", "2"], "jax sees 1"),
@@ -89,7 +74,7 @@ def test_the_workdir_of_another_job_is_a_mistake(tiny, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         job.main([*command, "--seed", "1"])
     assert stopped.value.code == 2
-    assert "holds another run: seed is 1, there 0" in capsys.readouterr().err
+    assert "holds another run: seed 0 is 1, there 0" in capsys.readouterr().err
 
 
 def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
@@ -97,7 +82,7 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     assert (
         faults.main([*command, "--max-epochs", "40", "--workdir", str(tmp_path)]) == 0
     )
-    found = folders.read_json(tmp_path / "faults" / "faults.json")
+    found = output.read_json(tmp_path / "faults" / "faults.json")
     assert found["same"] == {"result.npz": True, "scores.json": True}
     assert found["by_signal"] == {"SIGKILL": 1, "SIGTERM": 1}
     assert found["starts"] == 3 and found["epochs"] <= found["epochs_run"]
@@ -113,7 +98,7 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
 @pytest.mark.slow
 def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
     assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0
-    found = folders.read_json(tmp_path / "faults" / "faults.json")
+    found = output.read_json(tmp_path / "faults" / "faults.json")
     assert found["kills"] == 20 and sum(found["by_signal"].values()) == 20
     assert all(found["same"].values()) and found["left_over"] == []
     assert "Same bytes: {'result.npz': True" in capsys.readouterr().out
@@ -151,9 +136,7 @@ def test_a_cell_goes_on_inside_and_leaves_no_checkpoints(tiny, tmp_path, monkeyp
     assert record.suffix == ".json"
     whole = tmp_path / "whole"
     assert reproduce.main([*command[:-1], str(whole)]) == 0
-    tables = [
-        folders.read_json(w / "planted" / "table.json") for w in (tmp_path, whole)
-    ]
+    tables = [output.read_json(w / "planted" / "table.json") for w in (tmp_path, whole)]
     scores = [table["models"]["ss-ica"]["iterations_micro_f1"] for table in tables]
     assert scores[0] == scores[1]
 
@@ -181,9 +164,9 @@ def bucket(monkeypatch):
 def test_results_and_cells_go_to_object_storage(bucket):
     folder = arguments.workdir(bucket)
     assert str(folder) == bucket
-    folders.write_json(folder / "a.json", {"b": 1})
-    assert folders.read_json(folder / "a.json") == {"b": 1}
-    assert folders.read_json(folder / "none.json") is None
+    output.write_json(folder / "a.json", {"b": 1})
+    assert output.read_json(folder / "a.json") == {"b": 1}
+    assert output.read_json(folder / "none.json") is None
     cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
     cell.checkpoints(folder).mkdir(parents=True)
     (cell.checkpoints(folder) / "x").write_text("x")
@@ -204,7 +187,7 @@ def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
     assert (folder / "job" / "result.npz").exists()
     table = ["--models", "ss-ica", "--folds", "1", "--workers", "1"]
     assert reproduce.main([*command, bucket, *table]) == 0
-    assert folders.read_json(folder / "planted" / "table.json")["models"]
+    assert output.read_json(folder / "planted" / "table.json")["models"]
     assert (folder / "planted" / "report.html").exists()
     (kept,) = (folder / "planted" / "cells").iterdir()
     assert kept.suffix == ".json"
@@ -240,10 +223,7 @@ def test_the_manifest_is_a_jobset_that_restarts():
 def test_the_manifest_gives_up_on_what_no_restart_can_mend():
     manifest = jobset()
     (rule,) = manifest["spec"]["failurePolicy"]["rules"]
-    assert rule == {
-        "action": "FailJobSet",
-        "onJobFailureReasons": ["PodFailurePolicy"],
-    }
+    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
     (replicated,) = manifest["spec"]["replicatedJobs"]
     spec = replicated["template"]["spec"]
     (rule,) = spec["podFailurePolicy"]["rules"]
@@ -272,12 +252,12 @@ def test_the_image_has_what_the_jobs_run():
     lines = (JOBS / "Dockerfile").read_text().splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
     for names in copied:
-        assert all((folders.ROOT / name).exists() for name in names), names
+        assert all((output.ROOT / name).exists() for name in names), names
     entry = json.loads(next(x for x in lines if x.startswith("ENTRY")).split(" ", 1)[1])
     assert entry == ["python", "-m", "experiments.job"]
     (jax,) = [
         x
-        for x in (folders.ROOT / "requirements.txt").read_text().splitlines()
+        for x in (output.ROOT / "requirements.txt").read_text().splitlines()
         if x.startswith("jax==")
     ]
     assert f"'jax[tpu]{jax.removeprefix('jax')}'" in "\n".join(lines)

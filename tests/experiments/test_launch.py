@@ -40,7 +40,7 @@ def test_one_that_fails_ends_the_others(tmp_path, capfd):
         "sys.exit(7) if me == '1' else time.sleep(100)\n"
     )
     begun = time.monotonic()
-    assert launch.together(python(code, tmp_path), 2, grace=0.2) == 7
+    assert launch.run_processes(python(code, tmp_path), 2, grace=0.2) == 7
     assert time.monotonic() - begun < 50
     assert "killing [0]" in capfd.readouterr().err
     with pytest.raises(ProcessLookupError):

@@ -5,34 +5,37 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import folders, jacobians, kernels, morphing
+from experiments import morphing
+from experiments.common import output
 from hopf_jax import Config, fit
 from hopf_jax.datasets import make_planted, split_graph
-from hopf_jax.inference.prediction import WholeGraph, predict_logits
-from hopf_jax.results.result import make_net
+from hopf_jax.inference import WholeGraph, predict_logits
+from hopf_jax.results import make_net
 
 HOPS = 5
 
 
 @pytest.mark.parametrize("degree", [1, 3, 6])
-@pytest.mark.parametrize("name", kernels.KERNELS)
+@pytest.mark.parametrize("name", morphing.KERNELS)
 def test_measured_decay_is_the_formula(name, degree):
-    graph = kernels.regular_graph(degree, HOPS)
-    row = kernels.KERNELS[name].row
-    measured = kernels.measured_shares(row, graph, HOPS)
-    expected = [kernels.KERNELS[name].share(k, degree) for k in range(HOPS + 1)]
+    graph = morphing.regular_graph(degree, HOPS)
+    kernel = morphing.KERNELS[name].kernel
+    measured = morphing.measured_shares(kernel, graph, HOPS)
+    expected = [morphing.KERNELS[name].share(k, degree) for k in range(HOPS + 1)]
     assert measured == pytest.approx(expected, rel=1e-5)
-    raw = kernels.KERNELS[name].raw_share or kernels.KERNELS[name].share
-    measured = kernels.measured_shares(row, graph, HOPS, scaled=False)
+    raw = morphing.KERNELS[name].unscaled or morphing.KERNELS[name].share
+    measured = morphing.measured_shares(kernel, graph, HOPS, scaled=False)
     expected = [raw(k, degree) for k in range(HOPS + 1)]
     assert measured == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_papers_rates():
-    graph = kernels.regular_graph(4, HOPS)
+    graph = morphing.regular_graph(4, HOPS)
 
     def shares(name):
-        return np.array(kernels.measured_shares(kernels.KERNELS[name].row, graph, HOPS))
+        return np.array(
+            morphing.measured_shares(morphing.KERNELS[name].kernel, graph, HOPS)
+        )
 
     k = np.arange(HOPS + 1)
     np.testing.assert_allclose(shares("gcn"), 5.0**-k, rtol=1e-5)
@@ -51,9 +54,9 @@ def graph():
 
 def test_what_a_model_cannot_read_has_no_share(graph):
     config = Config(num_hops=2, hidden_size=4, max_epochs=2, dropout=0.0)
-    own = jacobians.hop_shares(fit(graph, "bl-node", config, progress=False), graph, 5)
+    own = morphing.hop_shares(fit(graph, "bl-node", config, progress=False), graph, 5)
     assert own["shares"] == [1.0, 0.0, 0.0]
-    near = jacobians.hop_shares(fit(graph, "ss-ica", config, progress=False), graph, 5)
+    near = morphing.hop_shares(fit(graph, "ss-ica", config, progress=False), graph, 5)
     assert near["shares"] == [1.0, 0.0, 0.0]  # Its neighbours' labels are constants.
 
 
@@ -81,7 +84,7 @@ def test_shares_are_those_of_finite_differences(graph):
     hop = np.full(graph.num_nodes, 2)
     hop[near], hop[root] = 1, 0
     expected = np.bincount(hop, influence) / influence.sum()
-    found = jacobians.hop_shares(result, only)
+    found = morphing.hop_shares(result, only)
     assert found["nodes"] == 1
     assert found["shares"] == pytest.approx(expected, abs=0.01)
 
@@ -90,7 +93,7 @@ def test_the_command_writes_its_figure(tmp_path, capsys):
     arguments = ["--dataset", "planted", "--models", "nip-mean", "--hops", "1"]
     arguments += ["--max-epochs", "1", "--nodes", "3", "--workdir", str(tmp_path)]
     assert morphing.main(arguments) == 0
-    found = folders.read_json(tmp_path / "morphing" / "morphing.json")
+    found = output.read_json(tmp_path / "morphing" / "morphing.json")
     assert found["linear"]["kernels"]["gcn"]["largest_relative_error"] < 1e-5
     assert len(found["trained"]["hops"]["1"]["nip-mean"]["shares"]) == 2
     assert (tmp_path / "morphing" / "morphing.png").exists()

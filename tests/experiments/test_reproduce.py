@@ -8,36 +8,22 @@ import sys
 import time
 
 import pytest
-from hopf_jax.together import CannotJoinError
 
-from experiments import cells, folders, paper, reproduce, tables
+import hopf_jax
+from experiments import paper, reproduce
+from experiments.common import cells, output, runner, score_table
 from experiments.reproduce import choose_hops
-from hopf_jax.datasets import make_planted, split_graph
-from hopf_jax.kernels.table import MODELS
+from hopf_jax.datasets import DatasetError
+from hopf_jax.kernels import MODELS
 
 MODELS_RUN = "bl-node,ss-ica"
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """A small graph in place of any dataset."""
-
-    def load(name, fold=1, percent=10, split="transductive"):
-        graph = make_planted(60, 150, 6, 3, noise=0.3)
-        return split_graph(graph, percent=60, fold=fold)
-
-    cells._load.cache_clear()
-    for module in (cells, reproduce):
-        monkeypatch.setattr(module, "load_dataset", load)
-    yield
-    cells._load.cache_clear()
 
 
 def run(workdir, *more, models=MODELS_RUN, dataset="planted", folds="1,2"):
     arguments = ["--dataset", dataset, "--models", models, "--folds", folds]
     arguments += ["--workers", "1", "--max-epochs", "1", "--workdir", str(workdir)]
     status = reproduce.main([*arguments, *more])
-    return status, folders.read_json(workdir / dataset / "table.json")
+    return status, output.read_json(workdir / dataset / "table.json")
 
 
 def without_times(table):
@@ -46,12 +32,7 @@ def without_times(table):
         model: {k: v for k, v in entry.items() if "seconds" not in k and k != "peak_mb"}
         for model, entry in table["models"].items()
     }
-    return table | {
-        "models": kept,
-        "command": "",
-        "total_seconds": 0,
-        "peak_mb": 0,
-    }
+    return table | {"models": kept, "command": "", "total_seconds": 0, "peak_mb": 0}
 
 
 def kept(workdir, dataset="planted"):
@@ -96,7 +77,7 @@ def test_a_second_run_computes_nothing_and_gives_the_same(
     pretended, tmp_path, monkeypatch
 ):
     _, first = run(tmp_path)
-    monkeypatch.setattr(cells, "run", lambda cell: pytest.fail("computed again"))
+    monkeypatch.setattr(cells, "run", lambda *given: pytest.fail("computed again"))
     _, second = run(tmp_path)
     assert without_times(second) == without_times(first)
     assert second["models"] == first["models"]  # Times too: they are the cells'.
@@ -120,7 +101,7 @@ def test_resuming_gives_what_an_unbroken_run_gives(
         run(broken)
     assert stopped.value.code == 130
     assert not (broken / "planted" / "table.json").exists()
-    assert "Ctrl-C, 2 of 4 done" in capsys.readouterr().err
+    assert "Ctrl-C: 2 of 4 cells are done and saved" in capsys.readouterr().err
     before = kept(broken)
     assert len(before) == 2
     monkeypatch.setattr(cells, "run", real)
@@ -147,97 +128,65 @@ def test_other_settings_are_other_cells(pretended, tmp_path, monkeypatch):
     run(tmp_path, models="bl-node", folds="1")
     run(tmp_path, "--seed", "1", models="bl-node", folds="1")
     assert len(kept(tmp_path)) == 2
-    monkeypatch.setattr(folders, "code_digest", lambda: "other code")
+    monkeypatch.setattr(output, "code_digest", lambda: "other code")
     run(tmp_path, models="bl-node", folds="1")
     assert len(kept(tmp_path)) == 3
 
 
-def test_folds_learned_together_are_cells_of_their_own(tiny, tmp_path):
+def test_folds_trained_together_are_cells_and_logs_of_their_own(tiny, tmp_path):
     _, apart = run(tmp_path, models="bl-node")
-    before = kept(tmp_path)
-    status, table = run(tmp_path, "--together", models="bl-node")
+    before, log = kept(tmp_path), tmp_path / "log"
+    status, table = run(
+        tmp_path, "--together", "--log-json", str(log), models="bl-node"
+    )
     assert status == 0 and len(before) == 2
     after = kept(tmp_path)
     assert len(after) == 4 and before.items() <= after.items()
+    assert {path.suffix for path in (tmp_path / "planted/cells").iterdir()} == {".json"}
     for metric in ("micro_f1", "train_micro_f1", "iteration", "epochs"):
         one, other = (t["models"]["bl-node"][metric] for t in (table, apart))
         assert one == other
-
-
-def test_folds_learned_together_are_told_fold_by_fold(tiny, tmp_path):
-    log = tmp_path / "log"
-    run(tmp_path, "--together", "--log-json", str(log), models="bl-node")
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    told = {}
-    for line in lines:
+    events = {}
+    for line in map(json.loads, log.read_text().splitlines()):
         assert "fold" not in line
-        told.setdefault(line["run"], []).append(line["event"])
-    assert sorted(name.rsplit("/", 1)[0] for name in told) == [
-        "planted/bl-node/fold-1",
-        "planted/bl-node/fold-2",
-    ]
-    assert set(map(tuple, told.values())) == {
-        ("started", "epoch", "iteration", "finished")
-    }
+        events.setdefault(line["run"].rsplit("/", 1)[0], []).append(line["event"])
+    whole = ["started", "epoch", "iteration", "finished"]
+    assert events == {f"planted/bl-node/fold-{n}": whole for n in (1, 2)}
 
 
-@pytest.fixture
-def joined(pretended, monkeypatch):
-    """Pretended records of folds that are learned together; which cells were asked."""
-    asked = []
+def test_folds_together_are_one_job_and_saved_one_by_one(
+    pretended, tmp_path, monkeypatch
+):
+    pretend, asked = cells.run, []
 
-    def pretend(cell, *others):
+    def note(cell, *others):
         asked.append((cell.model, cell.fold))
-        return {each: cells.run(each) for each in cell.siblings}
+        return pretend(cell)
 
-    monkeypatch.setattr(cells, "run_together", pretend)
-    return asked
-
-
-def test_folds_together_are_one_job_and_kept_one_by_one(joined, tmp_path):
+    monkeypatch.setattr(cells, "run", note)
     _, first = run(tmp_path, "--together")
-    assert joined == [("bl-node", 1), ("ss-ica", 1)]
+    assert asked == [("bl-node", 1), ("ss-ica", 1)]
     before = kept(tmp_path)
     assert len(before) == 4
     (lost,) = (tmp_path / "planted" / "cells").glob("ss-ica-fold2-*.json")
     lost.unlink()
     _, second = run(tmp_path, "--together")
-    assert joined[2:] == [("ss-ica", 2)]
+    assert asked[2:] == [("ss-ica", 2)]
     assert without_times(second)["models"] == without_times(first)["models"]
     after = kept(tmp_path)
     assert {name for name in after if after[name] != before[name]} == {lost.name}
 
 
-def test_folds_together_fail_together(joined, tmp_path, monkeypatch, capsys):
-    real = cells.run_together
-
-    def fail(cell, *others):
-        if cell.model == "ss-ica":
-            raise ValueError("graphs[1]: Training diverged at epoch 1.")
-        return real(cell)
-
-    monkeypatch.setattr(cells, "run_together", fail)
-    status, table = run(tmp_path, "--together")
-    assert status == 1 and list(table["models"]) == ["bl-node"]
-    assert [f.split(":")[0] for f in table["failures"]] == [
-        "ss-ica fold 1",
-        "ss-ica fold 2",
-    ]
-
-
-def test_folds_that_fit_no_one_program_are_learned_one_by_one(
-    tiny, tmp_path, monkeypatch, capsys
-):
-    def refuse(*arguments, **options):
-        raise CannotJoinError("They need 9 bytes, but memory_budget is 8.")
-
-    monkeypatch.setattr(cells, "fit_folds", refuse)
-    status, table = run(tmp_path, "--together", models="bl-node")
-    assert status == 0 and len(table["models"]["bl-node"]["folds"]) == 2
-    said = capsys.readouterr().err
-    assert "bl-node: folds are learned one by one. They need 9 bytes" in said
-    left = sorted(path.suffix for path in (tmp_path / "planted" / "cells").iterdir())
-    assert left == [".json", ".json"]  # No checkpoints.
+def test_folds_that_fit_no_one_program_are_trained_one_by_one(tiny, tmp_path):
+    # Sampled neighbours cannot be joined; nothing of that remains but records.
+    config = hopf_jax.Config(
+        num_hops=1, fanouts=(2,), hidden_size=4, max_epochs=1, num_iterations=1
+    )
+    cell = cells.Cell("planted", "gcn", 1, config, together=(1, 2))
+    _, record, problem = runner.run_and_save(cell, tmp_path)
+    assert record is not None and not problem
+    assert all(each.read(tmp_path) is not None for each in cell.siblings)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json"}
 
 
 def test_a_damaged_cell_is_computed_again(pretended, tmp_path):
@@ -248,18 +197,22 @@ def test_a_damaged_cell_is_computed_again(pretended, tmp_path):
     assert without_times(second) == without_times(first)
 
 
-def test_a_cell_that_fails_leaves_the_others(pretended, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("together", [False, True])
+def test_a_cell_that_fails_leaves_the_others(
+    pretended, tmp_path, monkeypatch, capsys, together
+):
     real = cells.run
 
     def fail(cell, *more):
-        if cell.model == "ss-ica" and cell.fold == 2:
+        if cell.model == "ss-ica" and cell.siblings[-1].fold == 2:
             raise ValueError("Training diverged at epoch 1.")
         return real(cell, *more)
 
     monkeypatch.setattr(cells, "run", fail)
-    status, table = run(tmp_path)
+    status, table = run(tmp_path, *["--together"] * together)
     assert status == 1 and list(table["models"]) == ["bl-node"]
-    assert "ss-ica fold 2" in table["failures"][0]
+    failed = ["ss-ica fold 1", "ss-ica fold 2"] if together else ["ss-ica fold 2"]
+    assert [failure.split(":")[0] for failure in table["failures"]] == failed
     assert "diverged" in (tmp_path / "planted" / "report.md").read_text()
     assert "FAILED" in capsys.readouterr().err
 
@@ -306,8 +259,6 @@ def test_mistakes_are_named(arguments, said, capsys):
 
 
 def test_a_dataset_that_cannot_be_had_is_a_mistake_too(monkeypatch, capsys):
-    from hopf_jax.datasets import DatasetError
-
     def refuse(name, fold):
         raise DatasetError("Put the files of blog in /somewhere.")
 
@@ -320,7 +271,7 @@ def test_a_dataset_that_cannot_be_had_is_a_mistake_too(monkeypatch, capsys):
 def test_check_fails_below_the_goal(pretended, tmp_path, capsys):
     assert run(tmp_path, models="bl-node", dataset="cora")[0] == 0
     status, table = run(tmp_path, "--check", models="bl-node", dataset="cora")
-    assert tables.verdict(table["models"]["bl-node"]).startswith("short")
+    assert score_table.verdict(table["models"]["bl-node"]).startswith("short")
     assert status == 1 and "cora bl-node" in capsys.readouterr().err
 
 
@@ -328,7 +279,7 @@ def test_several_datasets_are_aggregated(pretended, tmp_path, capsys):
     models = "bl-node,gcn,nip-mean"
     status, _ = run(tmp_path, models=models, dataset="cora,citeseer", folds="1")
     assert status == 0
-    found = folders.read_json(tmp_path / "all" / "table.json")
+    found = output.read_json(tmp_path / "all" / "table.json")
     assert set(found["ours"]["shortfall"]) == set(models.split(","))
     assert found["datasets"] == ["cora", "citeseer"]
     assert any(f["paper_all"]["holds"] for f in found["findings"])
@@ -351,11 +302,11 @@ def test_killed_processes_resume(tmp_path, how):
     def start(workdir):
         return subprocess.Popen(
             [*command, str(workdir)],
-            cwd=folders.ROOT,
+            cwd=output.ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(folders.ROOT)},
+            env=os.environ | {"PYTHONPATH": str(output.ROOT)},
         )
 
     with start(tmp_path / "killed") as process:
@@ -367,7 +318,7 @@ def test_killed_processes_resume(tmp_path, how):
         said = process.communicate(timeout=30)[1]
         assert process.returncode != 0
     # Who is killed outright says nothing; the others never end silently.
-    assert ("What is done is kept" in said) == (how != signal.SIGKILL)
+    assert ("are done and saved" in said) == (how != signal.SIGKILL)
     time.sleep(2.5)  # Orphans notice within a second.
     before = kept(tmp_path / "killed")
     assert 0 < len(before) < 4

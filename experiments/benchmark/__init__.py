@@ -1,0 +1,1 @@
+"""Benchmarks: a training epoch here and in PyTorch Geometric, and its parts."""

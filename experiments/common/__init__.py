@@ -1,0 +1,1 @@
+"""What experiments share: command lines, cells, runner, reports, drawings."""

@@ -1,0 +1,1 @@
+"""Scaling: time and memory by hops, nodes, processes and hosts."""
