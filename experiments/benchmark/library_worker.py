@@ -26,6 +26,7 @@ from hopf_jax.learning import (
     FirstHop,
     Inputs,
     Objective,
+    Program,
     evaluate_groups,
     first_state,
     label_weights,
@@ -132,10 +133,10 @@ class LibraryWorker:
         kernel = MODELS[paper.TIMED_MODEL]
         plan = make_plan(graph, kernel, config, Execution())
         sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
-        self.net = make_net(kernel, config, sizes)
-        self.objective = Objective(case["multilabel"], config.l2, config.clip)
+        net = make_net(kernel, config, sizes)
+        self.program = Program(net, Objective.of(config, case["multilabel"]))
         self.key, start = jax.random.split(jax.random.key(0))
-        params = self.net.init(start, method="declare")["params"]
+        params = net.init(start, method="declare")["params"]
         np.savez(files / "weights.npz", **jax.device_get(params))
         how = dataclasses.replace(plan.training, resample=case.get("resample", True))
         begun = time.perf_counter()
@@ -153,7 +154,7 @@ class LibraryWorker:
             self.inputs = self.inputs._replace(neighbours=jax.block_until_ready(found))
             ahead_seconds = time.perf_counter() - begun
         del whole  # Its memory is not the epoch's.
-        self.state = first_state(self.objective, params)
+        self.state = first_state(self.program.objective, params)
         self.rate, self.epoch = np.float32(config.learning_rate), 0
         loss = None if config.fanouts else self._mean_loss()
         self.compiled.clear()
@@ -192,9 +193,7 @@ class LibraryWorker:
         key = self.key, np.uint32(self.epoch)
         carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
         for part in self.loader.parts(self.epoch):
-            carry = train_groups(
-                self.net, self.objective, carry, part, self.inputs, key, self.rate
-            )
+            carry = train_groups(self.program, part, carry, self.inputs, key, self.rate)
         self.state = jax.block_until_ready(carry)[0]
 
     def _mean_loss(self) -> float:
@@ -202,7 +201,7 @@ class LibraryWorker:
         totals: Any = zero_totals(len(self.inputs.label_weights))
         for part in self.loader.parts(0):
             totals = evaluate_groups(
-                self.net, self.objective, totals, part, self.inputs, self.state.params
+                self.program, part, totals, self.inputs, self.state.params
             )
         return float(totals.loss / totals.roots)
 

@@ -1,4 +1,4 @@
-"""What no clock moves: compilations, padding, FLOPs and bytes, each with a bound."""
+"""Costs that depend on no clock: compilations, padding, FLOPs and bytes."""
 
 import collections
 import dataclasses
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments import benchmark_cases, benchmark_jax, limits
-from hopf_jax import MODELS, Config, fit
-from hopf_jax.batching.loader import Loader, LoaderSettings
+from experiments import paper
+from experiments.benchmark import cases, library_worker, limits
+from hopf_jax import MODELS, Config, Execution, fit
+from hopf_jax.batching.loader import Loader
 from hopf_jax.datasets import load_dataset, make_planted, make_random
-from hopf_jax.fitting import _loaders, sizes_of
-from hopf_jax.learning.epoch import first_state, train_groups
-from hopf_jax.learning.first_hop import known_ahead
+from hopf_jax.fitting import sizes_of
+from hopf_jax.learning.epoch import Program, first_state, train_groups
 from hopf_jax.learning.loss import Inputs, Objective, label_weights, zero_totals
+from hopf_jax.learning.plan import make_plan
 from hopf_jax.results.result import make_net
 from tests import graphs
 
@@ -40,7 +41,8 @@ def programs():
 
 
 def check_programs(programs):
-    assert programs["resident_epoch"] == programs["_pass"] == programs["_draw"] == 1
+    assert programs["resident_epoch"] == programs["_draw"] == 1
+    assert programs["_predict_at_once"] == 1
     assert sum(programs.values()) <= MOST_PROGRAMS, programs
 
 
@@ -58,7 +60,8 @@ def test_a_whole_fit_compiles_few_programs(programs, ahead):
         patience=1,
         dropout=0.0 if ahead else 0.5,
     )
-    assert known_ahead(graph, MODELS["i-nip-mean"], config) == ahead
+    plan = make_plan(graph, MODELS["i-nip-mean"], config, Execution())
+    assert plan.precompute == ahead
     fit(graph, "i-nip-mean", config, progress=False)
     # What is read of features is computed by one program, of summaries by another.
     assert programs["_aggregate"] == 2 * ahead
@@ -67,8 +70,6 @@ def test_a_whole_fit_compiles_few_programs(programs, ahead):
 
 @pytest.mark.slow
 def test_a_whole_fit_on_pubmed_compiles_few_programs(programs):
-    from experiments import paper
-
     config = dataclasses.replace(
         paper.config_for("pubmed"), max_epochs=6, min_epochs=2, patience=1
     )
@@ -76,13 +77,9 @@ def test_a_whole_fit_on_pubmed_compiles_few_programs(programs):
     check_programs(programs)
 
 
-def training_feeds(graph, config):
-    """The batches that fit would train on, with and without the first hop ahead."""
-    row = MODELS["nip-mean"]
-    for ahead in {False, known_ahead(graph, row, config)}:
-        reach = row.reach(config.num_hops) - ahead
-        how = LoaderSettings(reach, config.batch_size, config.fanouts)
-        yield Loader(graph, np.flatnonzero(graph.train), how, seed=0)
+def loader_of(graph, config, model="nip-mean"):
+    how = make_plan(graph, MODELS[model], config, Execution()).training
+    return Loader(graph, np.flatnonzero(graph.train), how, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -98,29 +95,35 @@ def training_feeds(graph, config):
     ],
 )
 def test_padding_is_below_a_quarter(name):
-    (case,) = (case for case in benchmark_cases.CASES if case.name == name)
-    for loader in training_feeds(case.load(), case.config):
-        counted = benchmark_jax.counts(loader)
+    (case,) = (case for case in cases.CASES if case.name == name)
+    graph = case.load()
+    for precompute in (False, True):
+        config = dataclasses.replace(case.config, precompute=precompute)
+        loader = loader_of(graph, config)
+        counted = library_worker.counts(loader)
         assert counted["node_waste"] < 0.25, loader.layouts
         assert counted["edge_waste"] < 0.25, loader.layouts
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
+def test_flops_of_an_epoch_are_near_the_counted_work(ahead, optimized):
     graph, row = make_random(2000, 10_000, 20, 5), MODELS["nip-mean"]
     config = Config(
         num_hops=2, hidden_size=32, batch_size=64, dropout=0.0, precompute=ahead
     )
     net = make_net(row, config, sizes_of(graph, row, config))
-    loader = _loaders(graph, row, config, 0)[0]
+    loader = loader_of(graph, config)
     params = net.init(jax.random.key(0), method="declare")["params"]
     objective = Objective(False, 0.0, 5.0)
     omega = label_weights(graph.labels[graph.train])
     known = (np.zeros((graph.num_nodes, 20), np.float32),) if ahead else None
     program = train_groups.lower(
-        *(net, objective, (first_state(objective, params), zero_totals(5))),
-        *(loader.groups(1), Inputs(graph.features, None, omega, known)),
-        *((jax.random.key(0), np.uint32(1)), np.float32(0.01)),
+        Program(net, objective),
+        loader.groups(1),
+        (first_state(objective, params), zero_totals(5)),
+        Inputs(graph.features, None, omega, known),
+        (jax.random.key(0), np.uint32(1)),
+        np.float32(0.01),
     ).compile()
     analysis = program.cost_analysis()
     # XLA counts a loop's body once, one batch; a library's sums over edges, never.
@@ -128,7 +131,7 @@ def test_flops_of_an_epoch_are_near_the_counted_work(ahead):
     counted = limits.work(loader.sizes, 2, 20, 32, 5, ahead=ahead)
     batch = 1e9 * counted["gflop"] / loader.num_batches
     assert 0.5 * batch < found < 2 * batch
-    kept = benchmark_jax.counts(loader)["resident_bytes"]
+    kept = library_worker.counts(loader)["resident_bytes"]
     assert kept <= loader.nbytes < 1.3 * kept
 
 
@@ -138,7 +141,7 @@ def test_sparse_features_are_gone_through_once_each_way():
     config = Config(num_hops=2, hidden_size=4, batch_size=32)
     row = MODELS["nip-mean"]
     net = make_net(row, config, sizes_of(graph, row, config))
-    loader, _ = _loaders(graph, row, config, seed=0)
+    loader = loader_of(graph, config)
     objective = Objective(False, config.l2, config.clip)
     params = net.init(jax.random.key(0), method="declare")["params"]
     carry = first_state(objective, params), zero_totals(3)
@@ -146,7 +149,7 @@ def test_sparse_features_are_gone_through_once_each_way():
     key, rate = (jax.random.key(0), np.uint32(1)), np.float32(0.01)
     groups = loader.groups(1)
     text = train_groups.lower(
-        net, objective, carry, groups, inputs, key, rate
+        Program(net, objective), groups, carry, inputs, key, rate
     ).as_text()
     # X [W_phi | W_psi] and its gradient; A h at two hops, and theirs.
     assert text.count("cpu_csr_sparse_dense") == 6
