@@ -154,3 +154,12 @@ def test_commands_of_the_guide_parse(capsys):
     assert len(commands) >= 5
     for command in commands:
         make_parser("0").parse_args(command.split())
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, CONTRIBUTING, ROOT / "README.md"], ids=lambda p: p.stem
+)
+def test_modules_to_run_exist(page):
+    for name in re.findall(r"python -m\s+(experiments[\w.]*\w)", page.read_text()):
+        path = ROOT.joinpath(*name.split("."))
+        assert path.with_suffix(".py").is_file() or path.is_dir(), name
