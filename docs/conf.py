@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `make docs`."""
+"""Sphinx configuration of the documentation: `make docs`."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]  # This checkout, not one installed.
+sys.path[:0] = [str(HERE.parent), str(HERE)]  # This checkout, not an installed package.
 
 from locate import locate  # noqa: E402
 
@@ -42,12 +42,12 @@ html_theme_options = {
     "page_width": "1100px",
     "fixed_sidebar": True,
 }
-# Nothing is fetched while building; the pages themselves load MathJax.
+# Nothing is fetched while building; MathJax is loaded by the browser.
 html_show_sourcelink = False
 
 
 def as_plain_text(app, what, name, obj, options, lines):
-    """Docstrings are text with `code`, **bold** and, as in Markdown, indented code."""
+    """Escape a docstring: text with `code`, **bold** and indented code blocks."""
     del app, what, name, obj, options
     found, block = [], False
     for before, line in zip(["", *lines], lines, strict=False):
@@ -65,30 +65,30 @@ def as_plain_text(app, what, name, obj, options, lines):
     lines[:] = found
 
 
-# A single * would be emphasis, a | a substitution, a last _ a reference.
+# A single * would be emphasis, a | a substitution, a trailing _ a reference.
 _SPECIAL = re.compile(r"(?<!\*)\*(?!\*)|\||(?<=\w)_(?!\w)")
 
 
 def src_role(role, rawtext, text, lineno, inliner, options=None, content=None):
-    """A name as file:line, linked to that line."""
+    """Return the role {src}`name`: file:line, linked to that line."""
     del role, rawtext, lineno, options, content
     return [line_link(*locate(text), inliner.document.settings.env)], []
 
 
 def line_link(path, line, env):
-    """file:line, linked to the page of that file."""
+    """Return file:line, linked to the page of that file."""
     uri = env.app.builder.get_relative_uri(env.docname, source_page(path))
     literal = nodes.literal(text=f"{path}:{line}")
     return nodes.reference("", "", literal, refuri=f"{uri}#line-{line}")
 
 
 def source_page(path):
-    """The name of the page of a source file."""
+    """Return the name of the page of a source file."""
     return "_source/" + path.with_suffix("").as_posix()
 
 
 def source_pages(app):
-    """A page a source file, each line with an anchor."""
+    """Yield one page per source file, with an anchor on each line."""
     del app
     formatter = HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=True)
     for package in ("hopf_jax", "experiments"):
@@ -100,25 +100,36 @@ def source_pages(app):
 
 
 class Table1(Directive):
-    """The paper's table of models from the rows themselves, with the line of each."""
+    """The paper's Table 1, made from `MODELS`, with the line of each kernel."""
 
     def run(self):
-        """A table node."""
-        columns = ("model", "Φ", "F(A)", "Ψ", "α", "β", "W shared", "skips", "y", "row")
+        """Return the table node."""
+        columns = (
+            "model",
+            "Φ",
+            "F(A)",
+            "Ψ",
+            "α",
+            "β",
+            "W shared",
+            "skips",
+            "y",
+            "line",
+        )
         rows = []
-        for name, row in hopf_jax.MODELS.items():
+        for name, kernel in hopf_jax.MODELS.items():
             path, line = locate(f"hopf_jax.kernels.table.MODELS[{name}]")
             rows.append(
                 (
                     name,
-                    ", ".join(row.phi) or "-",
-                    row.aggregate.name if row.psi else "-",
-                    ", ".join(row.psi) or "-",
-                    gate(row.alpha) if row.phi else "-",
-                    gate(row.beta) if row.psi else "-",
-                    "yes" if row.shared_weights else "no",
-                    f"from hop {row.skip_from}" if row.skip_from else "-",
-                    "yes" if row.iterative else "no",
+                    ", ".join(kernel.phi) or "-",
+                    kernel.aggregate.name if kernel.psi else "-",
+                    ", ".join(kernel.psi) or "-",
+                    gate(kernel.alpha) if kernel.phi else "-",
+                    gate(kernel.beta) if kernel.psi else "-",
+                    "yes" if kernel.shared_weights else "no",
+                    f"from hop {kernel.skip_from}" if kernel.skip_from else "-",
+                    "yes" if kernel.iterative else "no",
                     line_link(path, line, self.state.document.settings.env),
                 )
             )
@@ -126,13 +137,13 @@ class Table1(Directive):
 
 
 def gate(gate):
-    """A gate as the paper writes it."""
+    """Return a gate as the paper writes it."""
     power = f"(D+I)^{gate.power:g}" if gate.power else ""
     return power if power and gate.scale == 1 else f"{gate.scale:g}{power}"
 
 
 def table(columns, rows):
-    """Cells as a docutils table."""
+    """Return cells as a docutils table."""
     made = nodes.table(classes=["longtable"])
     group = nodes.tgroup(cols=len(columns))
     made += group
@@ -151,12 +162,12 @@ def table(columns, rows):
 
 
 def text_or_node(cell):
-    """A cell's content as a node."""
+    """Return the content of a cell as a node."""
     return nodes.Text(cell) if isinstance(cell, str) else cell
 
 
 def setup(app):
-    """Registers what is above."""
+    """Register the extensions of this file."""
     app.connect("autodoc-process-docstring", as_plain_text, priority=100)
     app.connect("html-collect-pages", source_pages)
     app.add_role("src", src_role)

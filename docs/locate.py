@@ -1,4 +1,4 @@
-"""Where a name of the code is written: the file and the line, by reading the source."""
+"""Find the file and line of a name in the code, by reading the source."""
 
 import ast
 import pathlib
@@ -8,10 +8,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def locate(name: str) -> tuple[pathlib.Path, int]:
-    """The file, relative to the repository, and the line of a dotted name.
+    """Return the file, relative to the repository, and the line of a dotted name.
 
-    `package.module.function`, `package.module.Class.method`, `package.module.CONSTANT`,
-    or `package.module.TABLE[key]` for an entry of a dictionary.
+    Names are `package.module.function`, `package.module.Class.method`,
+    `package.module.CONSTANT`, or `package.module.TABLE[key]` for an entry of a
+    dictionary.
     """
     dotted, _, key = name.partition("[")
     parts = dotted.split(".")
@@ -30,7 +31,7 @@ def locate(name: str) -> tuple[pathlib.Path, int]:
 
 
 def names_in(text: str) -> list[str]:
-    """The names that a page's `src` roles locate."""
+    """Return the names in the `src` roles of a page."""
     return re.findall(r"\{src\}`([^`]+)`", text)
 
 

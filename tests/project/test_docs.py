@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, and what it says runs and is there."""
+"""The documentation builds without warnings; its examples run; what it names exists."""
 
 import doctest
 import importlib
@@ -6,28 +6,35 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
-from hopf_jax import MODELS
+import hopf_jax
+from hopf_jax import MODELS, Config
+from hopf_jax.datasets import make_planted
 from tests.project.test_readme import python_blocks
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = sorted(
     p for p in DOCS.rglob("*.md") if not {"_build", "measured"} & set(p.parts)
 )
-# Modules whose docstrings have examples; a module that gets some is found missing.
-WITH_EXAMPLES = (
-    *("config", "fitting", "graph", "largest", "metrics", "models", "tables"),
-    *("datasets.loading", "datasets.splits"),
+WITH_EXAMPLES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "hopf_jax").rglob("*.py")
+    if ">>> " in path.read_text()
 )
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|toml|txt)|Makefile)`")
 
 
+@pytest.fixture(scope="module")
 def locate():
+    """The module docs/locate.py."""
     sys.path.insert(0, str(DOCS))
     try:
-        return importlib.import_module("locate")
+        yield importlib.import_module("locate")
     finally:
         sys.path.remove(str(DOCS))
 
@@ -53,7 +60,7 @@ def test_every_page_is_built(built):
         assert (built / page.relative_to(DOCS).with_suffix(".html")).is_file(), page
 
 
-def test_the_equations_lead_to_their_lines(built):
+def test_equations_link_to_lines(built):
     text = (built / "equations.html").read_text()
     found = set(re.findall(r'href="(_source/[^"#]+)#(line-\d+)"', text))
     assert len(found) > 40
@@ -61,39 +68,67 @@ def test_the_equations_lead_to_their_lines(built):
         assert f'id="{anchor}"' in (built / page).read_text(), (page, anchor)
 
 
-def test_the_api_is_there(built):
+def test_every_public_name_is_in_the_api_reference(built):
     text = (built / "api.html").read_text()
-    import hopf_jax
-
     for name in set(hopf_jax.__all__) - {"MODELS"}:
-        assert f'id="hopf_jax.{name}"' in text, name
+        is_module = isinstance(getattr(hopf_jax, name), types.ModuleType)
+        identifier = f'id="hopf_jax.{name}' + ("." if is_module else '"')
+        assert identifier in text, name
 
 
-def test_names_that_the_equations_lead_to_exist():
-    find = locate().locate
-    names = locate().names_in((DOCS / "equations.md").read_text())
+def test_every_room_is_in_the_api_reference():
+    text = (DOCS / "api.md").read_text()
+    for path in (ROOT / "hopf_jax").glob("[!_]*"):
+        if path.is_dir() or path.suffix == ".py":
+            assert f"`hopf_jax.{path.stem}`" in text, path
+
+
+def test_names_in_the_equations_exist(locate):
+    names = locate.names_in((DOCS / "equations.md").read_text())
     assert len(names) > 40
     for name in names:
-        path, line = find(name)
+        path, line = locate.locate(name)
         said = (ROOT / path).read_text().splitlines()[line - 1]
         last = re.split(r"[.\[]", name.rstrip("]"))[-1]
         assert last in said, (name, path, line)
-    for model, row in MODELS.items():
-        path, line = find(f"hopf_jax.kernels.table.MODELS[{model}]")
+    for model, kernel in MODELS.items():
+        path, line = locate.locate(f"hopf_jax.kernels.table.MODELS[{model}]")
         said = (ROOT / path).read_text().splitlines()[line - 1]
         assert f'"{model}"' in said and "Kernel(" in said
-        assert all(f'"{signal}"' in said for signal in row.phi + row.psi)
-    for wrong in (
+        assert all(f'"{signal}"' in said for signal in kernel.phi + kernel.psi)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
         "hopf_jax.kernels.table.NOTHING",
         "nowhere.at.all",
         "hopf_jax.kernels.table.MODELS[x]",
-    ):
-        with pytest.raises(ValueError, match=re.escape(wrong)):
-            find(wrong)
+    ],
+)
+def test_unknown_names_are_refused(locate, wrong):
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        locate.locate(wrong)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+def test_paths_in_contributing_exist():
+    found = set(PATH.findall(CONTRIBUTING.read_text()))
+    assert len(found) > 40
+    assert {path for path in found if not (ROOT / path).exists()} == set()
+
+
+def test_the_aggregator_of_contributing_works():
+    space: dict = {}
+    for block in python_blocks(CONTRIBUTING):
+        exec(compile(block, CONTRIBUTING.name, "exec"), space)
+    graph = make_planted(60, 200, 4, 2, homophily=0.9, seed=1)
+    config = Config(num_hops=2, hidden_size=4, max_epochs=2, min_epochs=1)
+    result = hopf_jax.fit(graph, space["kernel"], config, progress=False)
+    assert result.predict_proba().shape == (60, 2)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
+def test_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     space: dict = {}
     for block in python_blocks(page):
@@ -107,21 +142,11 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_of_docstrings(name):
-    module = importlib.import_module(f"hopf_jax.{name}")
-    failed, tried = doctest.testmod(module)
+    failed, tried = doctest.testmod(importlib.import_module(name))
     assert tried > 0 and failed == 0
 
 
-def test_no_example_is_left_out():
-    found = {
-        ".".join(path.relative_to(ROOT / "hopf_jax").with_suffix("").parts)
-        for path in (ROOT / "hopf_jax").rglob("*.py")
-        if ">>> " in path.read_text()
-    }
-    assert found == set(WITH_EXAMPLES)
-
-
-def test_the_commands_of_the_guide_parse(capsys):
+def test_commands_of_the_guide_parse(capsys):
     from hopf_jax.cli.options import make_parser
 
     text = (DOCS / "guides" / "command-line.md").read_text()
@@ -129,3 +154,12 @@ def test_the_commands_of_the_guide_parse(capsys):
     assert len(commands) >= 5
     for command in commands:
         make_parser("0").parse_args(command.split())
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, CONTRIBUTING, ROOT / "README.md"], ids=lambda p: p.stem
+)
+def test_modules_to_run_exist(page):
+    for name in re.findall(r"python -m\s+(experiments[\w.]*\w)", page.read_text()):
+        path = ROOT.joinpath(*name.split("."))
+        assert path.with_suffix(".py").is_file() or path.is_dir(), name

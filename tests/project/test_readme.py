@@ -1,15 +1,18 @@
-"""What the README says runs, runs."""
+"""The examples, commands and links of the README work."""
 
 import pathlib
 import re
 
+import pytest
+
 from tests import graphs
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).parents[2]
+README = ROOT / "README.md"
 
 
 def python_blocks(page):
-    """The examples of a page of Markdown."""
+    """The Python examples of a page of Markdown."""
     text = page.read_text()
     found = re.findall(r"^( *)```python\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
     return [
@@ -18,7 +21,7 @@ def python_blocks(page):
 
 
 @graphs.needs("cora")
-def test_the_examples_run(tmp_path, monkeypatch, capsys):
+def test_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     space: dict = {}
     first, *rest = python_blocks(README)
@@ -31,12 +34,24 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     assert space["result"].scores["test"]["micro_f1"] > 0.7
 
 
-def test_the_first_example_is_ten_lines():
+def test_the_first_example_has_ten_lines():
     lines = [line for line in python_blocks(README)[0].splitlines() if line.strip()]
     assert len(lines) <= 10
 
 
-def test_the_commands_exist():
-    makefile = (README.parent / "Makefile").read_text()
-    for target in re.findall(r"(?:`|^)make ([a-z][a-z-]*)", README.read_text(), re.M):
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_make_targets_exist(page):
+    text, makefile = (ROOT / page).read_text(), (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:`|^)make ([a-z][a-z-]*)", text, re.M):
         assert re.search(f"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_links_lead_to_files_and_headings():
+    links = re.findall(r"\]\((?!http)([^)#]+)(?:#([^)]+))?\)", README.read_text())
+    assert len(links) > 10
+    for path, heading in links:
+        assert (ROOT / path).is_file(), path
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.M)
+            slugs = [re.sub(r"[^\w\- ]", "", h).replace(" ", "-") for h in headings]
+            assert heading in [slug.lower() for slug in slugs], (path, heading)
