@@ -97,7 +97,11 @@ def _wait(started: Sequence[subprocess.Popen], grace: float) -> int:
                 failed_at, first = time.monotonic(), status
                 output.log(f"launch: process {index} failed with status {status}")
             elif failed_at is not None:
-                output.log(f"launch: process {index} ended with status {status}")
+                after = time.monotonic() - failed_at
+                output.log(
+                    f"launch: process {index} ended with status {status}, {after:.1f} s "
+                    "later"
+                )
         if len(ended) == len(started):
             return first
         if failed_at is not None and time.monotonic() - failed_at > grace:

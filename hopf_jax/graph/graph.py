@@ -154,8 +154,8 @@ class Graph:
         Args:
           senders, receivers: Node ids, each [E].
           weights: Non-negative numbers [E]; None if all are 1.
-          features, labels, train, validation, test, directed, self_loops, multilabel,
-            label_names: See `Graph`.
+
+        All other arguments are described in `Graph`.
 
         >>> import numpy as np
         >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
