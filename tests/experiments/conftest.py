@@ -2,15 +2,25 @@
 
 import time
 
+import jax
 import numpy as np
 import pytest
 
 from experiments import inductive, job, reproduce
-from experiments.common import cells
+from experiments.common import cells, drawing
 from hopf_jax import Graph
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.graph import SPLITS
 from hopf_jax.kernels import MODELS
+
+
+@pytest.fixture(autouse=True)
+def quick_compilation(monkeypatch):
+    """Compile without optimizations, here and in processes that tests start."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def two_graphs():
@@ -80,3 +90,5 @@ def pretended(tiny, monkeypatch):
         return {each: record(each) for each in cell.siblings}
 
     monkeypatch.setattr(cells, "run", pretend)
+    # Rendering is slow; tests without this fixture do it.
+    monkeypatch.setattr(drawing, "png", lambda figure: b"\x89PNG")
