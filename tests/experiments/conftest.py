@@ -5,6 +5,7 @@ import time
 import jax
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from experiments import inductive, job, reproduce
 from experiments.common import cells, drawing
@@ -26,15 +27,11 @@ def quick_compilation(monkeypatch):
 def two_graphs():
     """Two graphs in one: the first to learn from, the second new."""
     first, second = make_planted(60, 150, 6, 3), make_planted(30, 60, 6, 3, seed=1)
-    halves = [
-        np.repeat(np.arange(len(g.indptr) - 1), np.diff(g.indptr))
-        for g in (first, second)
-    ]
-    return Graph.from_edges(
-        np.concatenate([first.indices, second.indices + 60]),
-        np.concatenate([halves[0], halves[1] + 60]),
-        np.concatenate([first.features, second.features]),
-        np.concatenate([first.labels, second.labels]),
+    both = first, second
+    return Graph.from_scipy(
+        sp.block_diag([graph.adjacency for graph in both]),
+        np.concatenate([graph.features for graph in both]),
+        np.concatenate([graph.labels for graph in both]),
         train=np.arange(40),
         validation=np.arange(40, 60),
         test=np.arange(60, 90),

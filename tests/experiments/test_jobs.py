@@ -138,17 +138,6 @@ def test_a_cell_goes_on_inside_and_leaves_no_checkpoints(tiny, tmp_path, monkeyp
     assert scores[0] == scores[1]
 
 
-def test_fresh_forgets_checkpoints_too(tmp_path):
-    cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
-    cell.checkpoints(tmp_path).mkdir()
-    other = dataclasses.replace(cell, fold=2)
-    other.checkpoints(tmp_path).mkdir()
-    cell.path(tmp_path).touch()
-    cell.forget(tmp_path)
-    assert list(tmp_path.iterdir()) == [other.checkpoints(tmp_path)]
-    cell.forget(tmp_path / "nowhere")
-
-
 # Object storage
 
 
@@ -158,22 +147,30 @@ def bucket(monkeypatch):
     return "gs://bucket/run"
 
 
-def test_results_and_cells_go_to_object_storage(bucket):
-    folder = arguments.workdir(bucket)
-    assert str(folder) == bucket
+@pytest.mark.parametrize("stored", ["locally", "in a bucket"])
+def test_cells_are_saved_and_forgotten(bucket, tmp_path, stored):
+    root = bucket if stored == "in a bucket" else str(tmp_path / "run")
+    folder = arguments.workdir(root)
+    assert str(folder) == root
     output.write_json(folder / "a.json", {"b": 1})
     assert output.read_json(folder / "a.json") == {"b": 1}
     assert output.read_json(folder / "none.json") is None
     cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
-    cell.checkpoints(folder).mkdir(parents=True)
-    (cell.checkpoints(folder) / "x").write_text("x")
-    assert str(cell.checkpoints(folder)).startswith(bucket + "/gcn-fold1-")
+    other = dataclasses.replace(cell, fold=2)
+    assert str(cell.checkpoints(folder)).startswith(root + "/gcn-fold1-")
+    for each in (cell, other):
+        each.checkpoints(folder).mkdir(parents=True)
+        (each.checkpoints(folder) / "x").write_text("x")
     cell.write(folder, {"scores": 1})
     assert cell.read(folder) == {"scores": 1}
     assert not (cell.checkpoints(folder) / "x").exists()
+    (cell.checkpoints(folder)).mkdir(parents=True, exist_ok=True)
+    (cell.checkpoints(folder) / "x").write_text("x")
     cell.forget(folder)
-    assert cell.read(folder) is None
-    assert epath.Path(bucket, "a.json").exists()
+    assert cell.read(folder) is None and not cell.checkpoints(folder).exists()
+    assert (other.checkpoints(folder) / "x").exists()
+    assert epath.Path(root, "a.json").exists()
+    cell.forget(folder / "nowhere")
 
 
 def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
