@@ -1,7 +1,7 @@
 #!/bin/bash
 # One job under Slurm, requeued until it is done:
 #   sbatch experiments/jobs/slurm.sh --dataset pubmed --model i-nip-mean --workdir runs/pubmed
-# Add what your cluster asks for: --partition, --gres=gpu:1, --account.
+# Add what your cluster requires: --partition, --gres=gpu:1, --account.
 #SBATCH --job-name=hopf
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=2
@@ -19,10 +19,9 @@ srun "$PYTHON" -m experiments.job --log-json - "$@"
 status=$?
 case $status in
   0) ;;
-  2) echo "Not requeued: no restart can mend this." >&2 ;;
+  2) echo "Not requeued: a restart cannot repair this." >&2 ;;
   *)
-    # Preempted, out of time or crashed. Slurm counts restarts; so that a job that
-    # always crashes ends, there is a limit.
+    # Preempted, out of time or crashed. The limit ends a job that always crashes.
     if [ "${SLURM_RESTART_COUNT:-0}" -lt "${MAX_RESTARTS:-100}" ]; then
       scontrol requeue "$SLURM_JOB_ID"
     fi

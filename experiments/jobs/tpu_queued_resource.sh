@@ -1,11 +1,11 @@
 #!/bin/bash
-# One job on a spot TPU VM, through queued resources, asked for again after every
+# One job on a spot TPU VM, through queued resources, requested again after every
 # preemption until the job is done:
 #   PROJECT=... ZONE=us-west4-a IMAGE=... experiments/jobs/tpu_queued_resource.sh \
 #     NAME gs://BUCKET/hopf/pubmed --dataset pubmed --model i-nip-mean
-# Safe to stop, and to start again at any time with the same words: the TPU works on
-# without it. It ends when scores.json is there (0), or when the job says that no restart
-# can mend it (2).
+# It may be stopped and started again at any time with the same arguments: the TPU works
+# on without it. It ends when scores.json exists (status 0), or when the job has failed in
+# a way that a restart cannot repair (status 2).
 
 set -euo pipefail
 
@@ -34,7 +34,7 @@ until docker run --name hopf --rm --init --privileged --net host --stop-timeout 
 do
   status=\$?
   if [ \$status -eq 2 ]; then
-    echo "No restart can mend this: see the job's log." | gcloud storage cp - '$workdir/failed'
+    echo "A restart cannot repair this: see the job's log." | gcloud storage cp - '$workdir/failed'
     break
   fi
   sleep 10
@@ -66,8 +66,8 @@ while true; do
       tpus create "$name" --node-id "$name" --spot --accelerator-type "$ACCELERATOR" \
         --runtime-version "$RUNTIME" --metadata-from-file "startup-script=$startup"
       ;;
-    SUSPENDED | FAILED) remove ;; # Preempted, or never had: asked for anew above.
+    SUSPENDED | FAILED) remove ;; # Preempted, or never granted: requested again.
   esac
-  echo "$(date -u +%FT%TZ) $name ${state:-asked for}"
+  echo "$(date -u +%FT%TZ) $name ${state:-requested}"
   sleep "$POLL"
 done

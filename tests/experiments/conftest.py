@@ -2,29 +2,36 @@
 
 import time
 
+import jax
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from experiments import inductive, job, reproduce
-from experiments.common import cells
+from experiments.common import cells, drawing
 from hopf_jax import Graph
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.graph import SPLITS
 from hopf_jax.kernels import MODELS
 
 
+@pytest.fixture(autouse=True)
+def quick_compilation(monkeypatch):
+    """Compile without optimizations, here and in processes that tests start."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def two_graphs():
     """Two graphs in one: the first to learn from, the second new."""
     first, second = make_planted(60, 150, 6, 3), make_planted(30, 60, 6, 3, seed=1)
-    halves = [
-        np.repeat(np.arange(len(g.indptr) - 1), np.diff(g.indptr))
-        for g in (first, second)
-    ]
-    return Graph.from_edges(
-        np.concatenate([first.indices, second.indices + 60]),
-        np.concatenate([halves[0], halves[1] + 60]),
-        np.concatenate([first.features, second.features]),
-        np.concatenate([first.labels, second.labels]),
+    both = first, second
+    return Graph.from_scipy(
+        sp.block_diag([graph.adjacency for graph in both]),
+        np.concatenate([graph.features for graph in both]),
+        np.concatenate([graph.labels for graph in both]),
         train=np.arange(40),
         validation=np.arange(40, 60),
         test=np.arange(60, 90),
@@ -80,3 +87,5 @@ def pretended(tiny, monkeypatch):
         return {each: record(each) for each in cell.siblings}
 
     monkeypatch.setattr(cells, "run", pretend)
+    # Rendering is slow; tests without this fixture do it.
+    monkeypatch.setattr(drawing, "png", lambda figure: b"\x89PNG")

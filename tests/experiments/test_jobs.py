@@ -1,4 +1,4 @@
-"""experiments.job, experiments.faults, and what experiments/jobs hands to clusters."""
+"""experiments.job, faults and launch, and what experiments/jobs gives to clusters."""
 
 import dataclasses
 import json
@@ -9,13 +9,15 @@ import shlex
 import signal
 import stat
 import subprocess
+import sys
+import time
 
 import pytest
 import yaml
 from etils import epath
 
 import hopf_jax
-from experiments import faults, job, reproduce
+from experiments import faults, job, launch, reproduce
 from experiments.common import arguments, cells, output
 from tests import buckets, graphs
 
@@ -26,7 +28,7 @@ SCRIPTS = sorted(JOBS.glob("*.sh"))
 # The command
 
 
-def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
+def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch, capsys):
     command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
     command += ["--workdir", str(tmp_path), "--log-json", str(tmp_path / "log")]
     command += ["--tensorboard", str(tmp_path / "board")]
@@ -46,6 +48,11 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch):
     assert events.count("epoch") == scores["epochs"]  # The second trained nothing.
     assert events.count("started") == events.count("finished") == 2
     assert (tmp_path / "board" / scores["run"] / "iteration-1").is_dir()
+    # The workdir of another job is a mistake.
+    with pytest.raises(SystemExit) as stopped:
+        job.main([*command, "--seed", "1"])
+    assert stopped.value.code == 2
+    assert "holds another run: seed 0 is 1, there 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -65,16 +72,6 @@ def test_a_job_names_mistakes_and_exits_with_2(tiny, command, said, capsys):
         job.main(command)
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_workdir_of_another_job_is_a_mistake(tiny, tmp_path, capsys):
-    command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
-    command += ["--workdir", str(tmp_path)]
-    assert job.main(command) == 0
-    with pytest.raises(SystemExit) as stopped:
-        job.main([*command, "--seed", "1"])
-    assert stopped.value.code == 2
-    assert "holds another run: seed 0 is 1, there 0" in capsys.readouterr().err
 
 
 def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
@@ -141,17 +138,6 @@ def test_a_cell_goes_on_inside_and_leaves_no_checkpoints(tiny, tmp_path, monkeyp
     assert scores[0] == scores[1]
 
 
-def test_fresh_forgets_checkpoints_too(tmp_path):
-    cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
-    cell.checkpoints(tmp_path).mkdir()
-    other = dataclasses.replace(cell, fold=2)
-    other.checkpoints(tmp_path).mkdir()
-    cell.path(tmp_path).touch()
-    cell.forget(tmp_path)
-    assert list(tmp_path.iterdir()) == [other.checkpoints(tmp_path)]
-    cell.forget(tmp_path / "nowhere")
-
-
 # Object storage
 
 
@@ -161,22 +147,30 @@ def bucket(monkeypatch):
     return "gs://bucket/run"
 
 
-def test_results_and_cells_go_to_object_storage(bucket):
-    folder = arguments.workdir(bucket)
-    assert str(folder) == bucket
+@pytest.mark.parametrize("stored", ["locally", "in a bucket"])
+def test_cells_are_saved_and_forgotten(bucket, tmp_path, stored):
+    root = bucket if stored == "in a bucket" else str(tmp_path / "run")
+    folder = arguments.workdir(root)
+    assert str(folder) == root
     output.write_json(folder / "a.json", {"b": 1})
     assert output.read_json(folder / "a.json") == {"b": 1}
     assert output.read_json(folder / "none.json") is None
     cell = cells.Cell("planted", "gcn", 1, hopf_jax.Config())
-    cell.checkpoints(folder).mkdir(parents=True)
-    (cell.checkpoints(folder) / "x").write_text("x")
-    assert str(cell.checkpoints(folder)).startswith(bucket + "/gcn-fold1-")
+    other = dataclasses.replace(cell, fold=2)
+    assert str(cell.checkpoints(folder)).startswith(root + "/gcn-fold1-")
+    for each in (cell, other):
+        each.checkpoints(folder).mkdir(parents=True)
+        (each.checkpoints(folder) / "x").write_text("x")
     cell.write(folder, {"scores": 1})
     assert cell.read(folder) == {"scores": 1}
     assert not (cell.checkpoints(folder) / "x").exists()
+    (cell.checkpoints(folder)).mkdir(parents=True, exist_ok=True)
+    (cell.checkpoints(folder) / "x").write_text("x")
     cell.forget(folder)
-    assert cell.read(folder) is None
-    assert epath.Path(bucket, "a.json").exists()
+    assert cell.read(folder) is None and not cell.checkpoints(folder).exists()
+    assert (other.checkpoints(folder) / "x").exists()
+    assert epath.Path(root, "a.json").exists()
+    cell.forget(folder / "nowhere")
 
 
 def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
@@ -196,16 +190,14 @@ def test_a_job_and_a_table_in_object_storage(tiny, bucket, capsys):
 # What clusters are given
 
 
-def jobset():
-    return yaml.safe_load((JOBS / "jobset.yaml").read_text())
-
-
-def test_the_manifest_is_a_jobset_that_restarts():
-    manifest = jobset()
+def test_the_manifest_is_a_jobset_that_restarts_what_can_be_repaired():
+    manifest = yaml.safe_load((JOBS / "jobset.yaml").read_text())
     assert manifest["apiVersion"] == "jobset.x-k8s.io/v1alpha2"
     assert manifest["kind"] == "JobSet"
     policy = manifest["spec"]["failurePolicy"]
     assert policy["maxRestarts"] >= 10
+    reasons = {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+    assert policy["rules"] == [reasons]
     (replicated,) = manifest["spec"]["replicatedJobs"]
     spec = replicated["template"]["spec"]
     # JobSet restarts only what has failed, and a Job that retries by itself has not.
@@ -213,39 +205,25 @@ def test_the_manifest_is_a_jobset_that_restarts():
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] >= 1
     pod = spec["template"]["spec"]
-    assert pod["restartPolicy"] == "Never"  # What podFailurePolicy asks for.
+    (container,) = pod["containers"]
+    codes = {"containerName": container["name"], "operator": "In", "values": [2]}
+    rule = {"action": "FailJob", "onExitCodes": codes}  # 2 is argparse's, and ours.
+    assert spec["podFailurePolicy"]["rules"] == [rule]
+    assert pod["restartPolicy"] == "Never"  # Required by podFailurePolicy.
     assert pod["terminationGracePeriodSeconds"] >= 30
     # A name of a Job's pod is a DNS label of at most 63 letters.
     name = f"{manifest['metadata']['name']}-{replicated['name']}-0-0-abcde"
     assert len(name) <= 63 and name.replace("-", "").isalnum() and name.islower()
-
-
-def test_the_manifest_gives_up_on_what_no_restart_can_mend():
-    manifest = jobset()
-    (rule,) = manifest["spec"]["failurePolicy"]["rules"]
-    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
-    (replicated,) = manifest["spec"]["replicatedJobs"]
-    spec = replicated["template"]["spec"]
-    (rule,) = spec["podFailurePolicy"]["rules"]
-    (container,) = spec["template"]["spec"]["containers"]
-    assert rule["action"] == "FailJob"
-    assert rule["onExitCodes"]["containerName"] == container["name"]
-    assert rule["onExitCodes"]["operator"] == "In"
-    assert rule["onExitCodes"]["values"] == [2]  # argparse's, and the job's.
-
-
-def test_the_manifest_runs_a_command_of_ours():
-    (replicated,) = jobset()["spec"]["replicatedJobs"]
-    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    # It runs a command of ours, on as many chips as the topology has.
     assert container["command"] == ["python", "-m", "experiments.job"]
     options = job.parser().parse_args(container["args"])
     assert str(options.workdir).startswith("gs://") and options.log_json == "-"
     assert all(isinstance(each["value"], str) for each in container["env"])
-    selector = replicated["template"]["spec"]["template"]["spec"]["nodeSelector"]
+    selector = pod["nodeSelector"]
     assert all(isinstance(value, str) for value in selector.values())
-    sides = selector["cloud.google.com/gke-tpu-topology"].split("x")
-    chips = int(sides[0]) * int(sides[1])
-    assert container["resources"]["limits"]["google.com/tpu"] == chips
+    rows, columns = selector["cloud.google.com/gke-tpu-topology"].split("x")
+    chips = container["resources"]["limits"]["google.com/tpu"]
+    assert chips == int(rows) * int(columns)
 
 
 def test_the_image_has_what_the_jobs_run():
@@ -264,7 +242,7 @@ def test_the_image_has_what_the_jobs_run():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_bash_that_can_be_run(script):
+def test_scripts_are_executable_bash(script):
     done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert script.stat().st_mode & stat.S_IXUSR
@@ -389,3 +367,65 @@ def test_the_tpu_script_says_how_it_is_used(tmp_path, words):
     done, verbs, _ = queued(tmp_path, *words)
     assert done.returncode == 2 and verbs == []
     assert "tpu_queued_resource.sh" in done.stderr and "gs://" in done.stderr
+
+
+# Several processes
+
+SAY = (
+    "import json, os, pathlib, sys; e = os.environ; "
+    "me = e['JAX_PROCESS_ID']; "
+    "pathlib.Path(sys.argv[1], me).write_text(json.dumps("
+    "[e['JAX_COORDINATOR_ADDRESS'], e['JAX_NUM_PROCESSES'], e.get('XLA_FLAGS')]))"
+)
+
+
+def python(code, *arguments):
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+def test_processes_know_who_they_are(tmp_path):
+    command = ["--processes", "3", "--devices", "2", "--", *python(SAY, tmp_path)]
+    assert launch.main(command) == 0
+    said = [json.loads((tmp_path / str(i)).read_text()) for i in range(3)]
+    assert said[0] == said[1] == said[2]
+    assert said[0][0].startswith("127.0.0.1:") and said[0][1] == "3"
+    assert "--xla_force_host_platform_device_count=2" in said[0][2]
+
+
+def test_one_that_fails_ends_the_others(tmp_path, capfd):
+    code = (
+        "import os, pathlib, sys, time\n"
+        "me = os.environ['JAX_PROCESS_ID']\n"
+        "pathlib.Path(sys.argv[1], me).write_text(str(os.getpid()))\n"
+        "while me == '1' and not pathlib.Path(sys.argv[1], '0').exists():\n"
+        "    time.sleep(0.01)\n"
+        "sys.exit(7) if me == '1' else time.sleep(100)\n"
+    )
+    begun = time.monotonic()
+    assert launch.run_processes(python(code, tmp_path), 2, grace=0.2) == 7
+    assert time.monotonic() - begun < 50
+    assert "killing [0]" in capfd.readouterr().err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "0").read_text()), 0)
+
+
+def test_restarts_are_counted(tmp_path, capfd):
+    code = (
+        "import os, pathlib, sys\n"
+        "file = pathlib.Path(sys.argv[1], os.environ['JAX_PROCESS_ID'])\n"
+        "file.write_text(file.read_text() + 'x' if file.exists() else 'x')\n"
+        "sys.exit(len(file.read_text()) < int(sys.argv[2]))\n"
+    )
+    for needed, restarts, status in ((2, 1, 0), (9, 1, 1)):
+        folder = tmp_path / str(needed)
+        folder.mkdir()
+        command = ["--restarts", str(restarts), "--", *python(code, folder, needed)]
+        assert launch.main(command) == status
+        assert (folder / "0").read_text() == "xx"
+    assert "0 restarts left" in capfd.readouterr().err
+
+
+def test_a_command_is_needed(capsys):
+    with pytest.raises(SystemExit):
+        launch.main(["--processes", "2", "--"])
+    assert "give the command to run after --" in capsys.readouterr().err

@@ -44,10 +44,8 @@ def test_scaling_shows_what_did_not_fit(tmp_path, monkeypatch, capsys):
         return measured | {"epoch_seconds": 0.1, "peak_gb": 1.0, "iterations": 1}
 
     monkeypatch.setattr(measurement, "in_process", pretend)
-    assert (
-        scaling.main(["--hops", "3", "--part", "curves", "--workdir", str(tmp_path)])
-        == 0
-    )
+    arguments = ["--hops", "3", "--part", "curves", "--workdir", str(tmp_path)]
+    assert scaling.main(arguments) == 0
     found = output.read_json(tmp_path / "scaling" / "scaling.json")["curves"]
     outcomes = [p["outcome"] for p in found["NIP-MEAN, C = K"].values()]
     assert outcomes == ["measured", "out of memory", "out of memory"]
@@ -56,23 +54,16 @@ def test_scaling_shows_what_did_not_fit(tmp_path, monkeypatch, capsys):
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
+def test_growth_is_summarised(tmp_path, monkeypatch, capsys):
     def pretend(point, memory, timeout):
         iterations, nodes = point["iterations"], point["num_nodes"]
-        return {
-            "outcome": "measured",
-            "fit_seconds": 1e-3 * iterations * nodes + 5,
-            "seconds": 1e-3 * nodes,
-            "epoch_seconds": 1e-3 * nodes,
-            "inference_seconds": None,
-            "peak_gb": 1 + 0.01 * iterations,
-            "iterations": iterations,
-            "fits_seconds": [1e-3 * t * nodes + 5 for t in range(1, iterations + 1)],
-        }
+        fits = [1e-3 * t * nodes + 5 for t in range(1, iterations + 1)]
+        times = {"epoch_seconds": 1e-3 * nodes, "fit_seconds": fits[-1]}
+        about = {"outcome": "measured", "peak_gb": 1 + 0.01 * iterations}
+        return about | times | {"iterations": iterations, "fits_seconds": fits}
 
     monkeypatch.setattr(measurement, "in_process", pretend)
-    arguments = ["--part", "growth", "--workdir", str(tmp_path)]
-    assert scaling.main(arguments) == 0
+    assert scaling.main(["--part", "growth", "--workdir", str(tmp_path)]) == 0
     found = output.read_json(tmp_path / "scaling" / "growth.json")
     assert found["linear_in_iterations"] == pytest.approx(1)
     assert found["linear_in_nodes"] == pytest.approx(1)
@@ -82,53 +73,42 @@ def test_growth_is_told_in_figures(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "scaling" / "growth.png").exists()
     assert "NO" in (tmp_path / "scaling" / "growth.md").read_text()
     assert "up to 9% more" in capsys.readouterr().out
+    assert growth_curves.r_squared([1, 2, 3], [1.0, 4.0, 1.0]) == pytest.approx(0)
 
 
-def test_rounds_of_a_point_are_one():
+def test_processes_of_a_point_are_merged():
+    merged = growth_curves.merged
     found = [
         {"outcome": "measured", "iterations": 2, "fit_seconds": 3.0, "peak_gb": peak}
         for peak in (0.7, 0.9, 0.6)
     ]
-    fits = {"outcome": "measured", "fits_seconds": [1.0, 2.0, 3.0]}
-    one = growth_curves.merged(found, fits)
+    one = merged(found, {"outcome": "measured", "fits_seconds": [1.0, 2.0, 3.0]})
     assert (one["fit_seconds"], one["peak_gb"]) == (2.0, 0.7)
     assert one["peaks_gb"] == [0.7, 0.9, 0.6]
     lost = {"outcome": "timed out", "peak_gb": 0.8}
-    assert (
-        growth_curves.merged([found[0], lost])
-        == growth_curves.merged(found, lost)
-        == lost
-    )
-    assert growth_curves.merged(found[:1]) == found[0]
-
-
-def test_how_linear():
-    assert growth_curves.r_squared([1, 2, 3], [2.0, 4.0, 6.0]) == pytest.approx(1)
-    assert growth_curves.r_squared([1, 2, 3], [1.0, 4.0, 1.0]) == pytest.approx(0)
+    assert merged([found[0], lost]) == merged(found, lost) == lost
+    assert merged(found[:1]) == found[0]
 
 
 @pytest.mark.slow
-def test_scaling_ends_a_process_at_the_cap(tmp_path):
+@pytest.mark.parametrize(
+    ("memory", "outcome"), [("0.05", "out of memory"), ("4", "measured")]
+)
+def test_scaling_ends_a_process_at_the_cap(tmp_path, memory, outcome):
     arguments = ["--hops", "1", "--nodes", "200", "--edges", "400", "--epochs", "1"]
-    arguments += ["--part", "curves", "--workdir", str(tmp_path)]
-    assert scaling.main([*arguments, "--memory", "0.05"]) == 0
-    found = output.read_json(tmp_path / "scaling" / "scaling.json")["curves"]
-    assert found["NIP-MEAN, C = K"]["1"]["outcome"] == "out of memory"
+    arguments += ["--part", "curves", "--workdir", str(tmp_path), "--memory", memory]
     assert scaling.main(arguments) == 0
     found = output.read_json(tmp_path / "scaling" / "scaling.json")["curves"]
-    assert found["NIP-MEAN, C = K"]["1"]["outcome"] == "measured"
+    assert found["NIP-MEAN, C = K"]["1"]["outcome"] == outcome
 
 
 # Partitioned graphs
 
 
-def path_graph(count=6):
-    nodes = np.arange(count)
-    return hopf_jax.Graph.from_edges(nodes[:-1], nodes[1:], np.ones((count, 1)))
-
-
 def test_halos_of_a_path():
-    found = halos.measure(path_graph(), np.array([0, 0, 0, 1, 1, 1]), 3)
+    nodes = np.arange(6)
+    path = hopf_jax.Graph.from_edges(nodes[:-1], nodes[1:], np.ones((6, 1)))
+    found = halos.measure(path, np.array([0, 0, 0, 1, 1, 1]), 3)
     np.testing.assert_allclose(found["nodes"], np.round([8 / 6, 10 / 6, 2], 4))
     # Into the own nodes; into those and their neighbours (5 + 2 each); ...
     np.testing.assert_allclose(found["arcs"], np.round([1, 14 / 10, 18 / 10], 4))
