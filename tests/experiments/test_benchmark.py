@@ -249,10 +249,9 @@ def test_both_precisions_are_measured_from_the_same_weights(in_process):
 
 # Joint folds
 
-SECONDS = {"fit": [10.0, 30.0], "loop": [8.0, 8.0], "vmap": [40.0, 40.0]}
-
 
 def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
+    seconds = {"fit": [10.0, 30.0], "loop": [8.0, 8.0], "vmap": [40.0, 40.0]}
     asked = []
 
     class Worker:
@@ -260,15 +259,10 @@ def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
             self.cores = int(command[-1])
 
         def ask(self, what, *, way, **others):
-            turn = asked.count((self.cores, way))
+            took = seconds[way][asked.count((self.cores, way))]
             asked.append((self.cores, way))
-            return {
-                "seconds": SECONDS[way][turn],
-                "cpu_seconds": 2 * SECONDS[way][turn],
-                "epochs": 100,
-                "epoch_seconds": 0.01,
-                "test_micro_f1": [0.7, 0.8],
-            }
+            times = {"seconds": took, "cpu_seconds": 2 * took, "epoch_seconds": 0.01}
+            return times | {"epochs": 100, "test_micro_f1": [0.7, 0.8]}
 
         def end(self):
             pass
@@ -278,20 +272,16 @@ def test_ratios_are_of_medians_in_turns(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(joint_folds.os, "sched_getaffinity", lambda who: {0})
     arguments = ["--models", "gcn", "--repeats", "2", "--workdir", str(tmp_path)]
     assert joint_folds.main(arguments) == 0
-    ways = ["fit", "loop", "vmap"]
-    assert asked == [(1, way) for way in ways] * 2
+    assert asked == [(1, way) for way in seconds] * 2
     found = output.read_json(tmp_path / "joint_folds.json")
-    assert [row["way"] for row in found["rows"]] == ways
-    assert [row["ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
-    assert [row["cpu_ratio"] for row in found["rows"]] == [1, 2.5, 0.5]
-    assert found["command"].startswith(
-        "python -m experiments.benchmark.joint_folds --models gcn"
-    )
+    assert [row["way"] for row in found["rows"]] == list(seconds)
+    for ratio in ("ratio", "cpu_ratio"):
+        assert [row[ratio] for row in found["rows"]] == [1, 2.5, 0.5]
+    assert "-m experiments.benchmark.joint_folds --models gcn" in found["command"]
     printed = capsys.readouterr().out
+    line = ["gcn", "1", "loop", "8.0", "2.50", "16.0", "2.50", "10.00", "75.00"]
+    assert line in [each.split() for each in printed.splitlines()]
     assert "2 cores: left out" in printed
-    assert ["gcn", "1", "loop", "8.0", "2.50", "16.0", "2.50", "10.00", "75.00"] in [
-        line.split() for line in printed.splitlines()
-    ]
 
 
 @pytest.mark.slow

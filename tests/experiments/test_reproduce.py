@@ -40,7 +40,7 @@ def kept(workdir, dataset="planted"):
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json")}
 
 
-def test_table_is_as_promised(tiny, tmp_path, capsys):
+def test_table_and_reports_are_complete(tiny, tmp_path, capsys):
     status, table = run(tmp_path, models="bl-node,ss-ica", dataset="cora")
     assert status == 0
     assert list(table["models"]) == ["bl-node", "ss-ica"]
@@ -53,15 +53,10 @@ def test_table_is_as_promised(tiny, tmp_path, capsys):
         assert entry["hops"] == 2 and entry["epochs"] > 0 and entry["seconds"] > 0
         iterations = paper.NUM_ITERATIONS if MODELS[model].iterative else 1
         assert len(entry["iterations_micro_f1"]) == iterations
-    for name in ("versions", "commit", "settings", "command", "seed"):
-        assert name in table
+    assert {"versions", "commit", "settings", "command", "seed"} <= set(table)
     assert "--max-epochs 1" in table["command"]
     printed = capsys.readouterr().out
     assert "bl-node" in printed and "59.85" in printed
-
-
-def test_reports_are_written_and_stand_alone(pretended, tmp_path):
-    run(tmp_path, models="bl-node,ss-ica", dataset="cora")
     folder = tmp_path / "cora"
     page = (folder / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 4
@@ -71,16 +66,6 @@ def test_reports_are_written_and_stand_alone(pretended, tmp_path):
     assert "| ss-ica |" in text and "75.34" in text
     for name in ("micro_f1.png", "iterations.png", "losses.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG") and name in text
-
-
-def test_a_second_run_computes_nothing_and_gives_the_same(
-    pretended, tmp_path, monkeypatch
-):
-    _, first = run(tmp_path)
-    monkeypatch.setattr(cells, "run", lambda *given: pytest.fail("computed again"))
-    _, second = run(tmp_path)
-    assert without_times(second) == without_times(first)
-    assert second["models"] == first["models"]  # Times too: they are the cells'.
 
 
 def test_resuming_gives_what_an_unbroken_run_gives(
@@ -112,15 +97,20 @@ def test_resuming_gives_what_an_unbroken_run_gives(
     assert without_times(table)["models"] == without_times(expected)["models"]
 
 
-def test_fresh_starts_over(pretended, tmp_path):
+def test_saved_cells_are_reused_until_a_fresh_start(pretended, tmp_path, monkeypatch):
     _, first = run(tmp_path)
-    before = kept(tmp_path)
-    _, second = run(tmp_path, "--fresh", models="bl-node")
+    before, pretend = kept(tmp_path), cells.run
+    monkeypatch.setattr(cells, "run", lambda *given: pytest.fail("computed again"))
+    _, second = run(tmp_path)
+    assert without_times(second) == without_times(first)
+    assert second["models"] == first["models"]  # Times too: they are the cells'.
+    monkeypatch.setattr(cells, "run", pretend)
+    _, third = run(tmp_path, "--fresh", models="bl-node")
     after = kept(tmp_path)
     assert set(after) == set(before)
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {name for name in before if name.startswith("bl-node")}
-    again = without_times(second)["models"]["bl-node"]
+    again = without_times(third)["models"]["bl-node"]
     assert again == without_times(first)["models"]["bl-node"]
 
 
