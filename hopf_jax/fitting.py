@@ -40,14 +40,7 @@ from hopf_jax.learning import (
     learn,
     make_plan,
 )
-from hopf_jax.results import (
-    Result,
-    calibrate,
-    make_net,
-    node_scores,
-    readable,
-    score,
-)
+from hopf_jax.results import Result, calibrate, make_net, node_scores, readable, score
 from hopf_jax.runtime import checkpointed, is_main
 
 Callback = Callable[[dict[str, Any]], None]

@@ -7,14 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from hopf_jax.batching import (
-    Batch,
-    HopGraph,
-    Matrix,
-    SparseMatrix,
-    matmul,
-    to_dense,
-)
+from hopf_jax.batching import Batch, HopGraph, Matrix, SparseMatrix, matmul, to_dense
 from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.propagation import (
@@ -47,10 +40,7 @@ def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.A
     return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
 
 
-_INITIALIZERS = {
-    "glorot": _glorot,
-    "fan-out": _fan_out,
-}
+_INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 
 @dataclasses.dataclass(frozen=True)
