@@ -19,7 +19,7 @@ from hopf_jax.inference import (
     complete_iteration,
     first_summary,
     mean_change,
-    predict_on_all_processes,
+    predict_logits,
 )
 from hopf_jax.kernels import DEFAULT_MODEL, Kernel, Net, Sizes, find_kernel
 from hopf_jax.learning import (
@@ -32,7 +32,6 @@ from hopf_jax.learning import (
     Population,
     Progress,
     RunState,
-    State,
     as_good_as_any,
     execution_notes,
     first_state,
@@ -197,8 +196,7 @@ def _fit_members(
     nodes; make the next summaries of these predictions; repeat.
 
     Args:
-      given: Graphs, one per member.
-      seeds: Seeds, one per member.
+      given, seeds: Graphs and seeds, one per member.
       tell: Called with a member and the record of its epoch, in the first process.
       workdir: As in `fit`, like all that follow.
     """
@@ -223,7 +221,7 @@ def _fit_members(
             tuple(MemberState(first_summary(m.graph, net), []) for m in members)
         )
         if restored is not None:
-            like = jax.eval_shape(lambda: _first_state(net, objective))
+            like = first_state(objective, net.weight_shapes())
             run = RunState.unpack(*restored, like)
         population: Population | None = None
         if not run.finished:  # A finished run needs no batches.
@@ -325,7 +323,7 @@ def _complete(
         config,
         t,
         last,
-        *predict_on_all_processes(net, params, whole, last, with_hidden),
+        *predict_logits(net, params, whole, last, with_hidden),
         multilabel=graph.multilabel,
     )
     seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
@@ -360,13 +358,11 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
             f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
             "example with Graph.from_networkx or Graph.from_scipy."
         )
-    for name, value, kind in (
-        ("config", config, Config),
-        ("execution", execution, Execution),
-    ):
+    for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
+            name = kind.__name__
             raise ValueError(
-                f"{name} is a {type(value).__name__}; give a hopf_jax.{kind.__name__}."
+                f"{name.lower()} is a {type(value).__name__}; give a hopf_jax.{name}."
             )
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}; give a whole number from 0, below 2**32.")
@@ -388,11 +384,6 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
         hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
     return Sizes(features, graph.num_labels, hidden, hops, summary)
-
-
-def _first_state(net: Net, objective: Objective) -> State:
-    params = net.init(jax.random.key(0), method="declare")["params"]
-    return first_state(objective, params)
 
 
 @functools.partial(jax.jit, static_argnames=("net",))

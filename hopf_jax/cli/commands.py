@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import hopf_jax
 from hopf_jax import datasets
 from hopf_jax.cli import tables
-from hopf_jax.cli.options import config_of, execution_of, make_parser
+from hopf_jax.cli.options import make_parser, settings_of
 from hopf_jax.comparison import compare
-from hopf_jax.config import Choice, Flag, check_fields, constrained
+from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.results import Result, decide, load
@@ -84,10 +84,10 @@ def _fit(options: argparse.Namespace) -> int:
 def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:
     """Return settings as `fit` and `compare` take them, before any table is read."""
     return {
-        "config": config_of(options),
+        "config": settings_of(options, Config),
         "seed": options.seed,
         "progress": False if options.quiet else "auto",
-        "execution": execution_of(options),
+        "execution": settings_of(options, Execution),
     }
 
 
@@ -225,10 +225,10 @@ class ReadSettings:
 
     nodes: Sequence[str]
     features: Sequence[str]
-    directed: bool = constrained(Flag())
-    self_loops: str = constrained(Choice(("drop", "keep")))
-    normalize: bool = constrained(Flag())
-    sparse: bool = constrained(Flag())
+    directed: bool
+    self_loops: Literal["drop", "keep"]
+    normalize: bool
+    sparse: bool
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for settings that `hopf fit` does not write."""

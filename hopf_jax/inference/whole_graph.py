@@ -93,10 +93,6 @@ class WholeGraph:
             if stop <= last:
                 yield int(start), int(stop)
 
-    def place(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the rows of these nodes in results; any row beyond the halo."""
-        return self._place[nodes] if self.shared else nodes
-
     def chunks(self, away: int = 0) -> Iterator[Chunk]:
         """Yield the chunks within `away` hops of the own nodes, in order."""
         for i, (start, stop) in enumerate(self.spans(away)):
@@ -105,11 +101,13 @@ class WholeGraph:
     def rows(self, chunk: Chunk, array: np.ndarray, *, placed: bool = False) -> Any:
         """Return rows of an array [all nodes, *] for a chunk, padded with zeros.
 
-        Results of `collect` are `placed`: sorted by distance, not by node id.
+        Results of `collect` are `placed`: sorted by distance, not by node id. Nodes
+        beyond the halo get any row.
         """
         if self.single:  # All of them, in order.
             return array
-        nodes = self.place(chunk.nodes) if placed else chunk.nodes
+        placed = placed and self.shared
+        nodes = self._place[chunk.nodes] if placed else chunk.nodes
         return fill_rows(array, nodes, chunk.size)
 
     def all_features(self) -> jax.Array:

@@ -90,7 +90,9 @@ def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
     """Return features, label summaries and precomputed neighbours of a batch."""
     ids = batch.graph.nodes["id"]
     x = inputs.features[ids] if batch.features is None else batch.features
-    summary = None if inputs.summary is None else inputs.summary[ids]
+    summary = None
+    if inputs.summary is not None:  # An input of the iteration: no gradient flows back.
+        summary = jax.lax.stop_gradient(inputs.summary[ids])
     if inputs.neighbours is None:
         return x, summary, None
     blocks = [block[ids] for block in inputs.neighbours]

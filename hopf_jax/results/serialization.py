@@ -1,7 +1,6 @@
 """Saving and loading a result: an uncompressed npz file, checked when it is read."""
 
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import zipfile
 import zlib
 from typing import Any
 
-import jax
 import numpy as np
 
 from hopf_jax.config import Whole, config_from_json
@@ -93,9 +91,7 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])
-    declare = functools.partial(net.init, method="declare")
-    params = jax.eval_shape(declare, jax.random.key(0))["params"]
-    wanted = {name: leaf.shape for name, leaf in params.items()}
+    wanted = {name: leaf.shape for name, leaf in net.weight_shapes().items()}
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
         if found != wanted or not all(map(_is_float32, params.values())):
