@@ -318,13 +318,9 @@ def _complete(
     begun = time.perf_counter()
     t, history, last = len(state.iterations) + 1, state.history, state.summary
     with_hidden = config.summary == "hidden"
+    outputs = predict_logits(net, params, whole, last, with_hidden)
     predicted, new = complete_iteration(
-        graph,
-        config,
-        t,
-        last,
-        *predict_logits(net, params, whole, last, with_hidden),
-        multilabel=graph.multilabel,
+        graph, config, t, last, *outputs, multilabel=graph.multilabel
     )
     seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
     record = {

@@ -47,16 +47,12 @@ def deal(
 
 def components(graph: Graph) -> np.ndarray:
     """Return the component of each node, [all nodes]."""
-    if isinstance(
-        graph.indices, np.memmap
-    ):  # It may not fit into memory: treat it as one.
+    if isinstance(graph.indices, np.memmap):  # It may not fit into memory: one for all.
         return np.zeros(graph.num_nodes, np.int32)
     ones = np.ones(graph.num_edges, np.int8)
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.csr_array((ones, graph.indices, graph.indptr), shape)
-    return connected_components(adjacency, directed=graph.directed, connection="weak")[
-        1
-    ]
+    return connected_components(adjacency, graph.directed, "weak")[1]
 
 
 def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:

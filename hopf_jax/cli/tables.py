@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import SPLITS, Graph, prefers_sparse
-from hopf_jax.runtime import write_atomically
+from hopf_jax.runtime import load_npz, write_atomically
 
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
@@ -324,10 +324,7 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise
+        return load_npz(path)
     except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as npz: {error}.") from None
 

@@ -73,11 +73,9 @@ class _OneProgramSteps:
         return self.call("readable", self.x)
 
     def embed(self, away):
-        del away
         return self.call("embed", self.x)
 
     def hop(self, k, away, h0, h):
-        del away
         return self.call("hop", k, self.graph, Signals(h0, h, self.summary))
 
 
@@ -96,7 +94,6 @@ class _ChunkSteps:
         return None
 
     def embed(self, away: int) -> np.ndarray:
-        del away
         layers, whole = self.net.num_layers, self.whole
         parts = (
             (c, _call(self.net, "embed", self.params, whole.features(c, senders=False)))

@@ -91,7 +91,6 @@ class Population:
 
     def name(self, member: int) -> str:
         """Return a prefix of errors that names a member."""
-        del member
         return ""
 
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
@@ -112,7 +111,6 @@ class Population:
 
     def take(self, tree: Any, member: int) -> Any:
         """Return the part of one member."""
-        del member
         return tree
 
     def choose(self, which: np.ndarray, one: Any, other: Any) -> Any:
@@ -130,7 +128,6 @@ class Population:
         zero: Totals,
     ) -> tuple[State, list[Totals], list[Totals]]:
         """Run an epoch; return the new state, and totals of each member."""
-        del live
         state, seen, held = run_epoch(
             self._program, self.loaders, state, inputs, key, epoch, rates[0], zero
         )

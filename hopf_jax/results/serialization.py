@@ -21,7 +21,7 @@ from hopf_jax.kernels import (
 )
 from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.result import Result, make_net
-from hopf_jax.runtime import is_main, write_atomically
+from hopf_jax.runtime import is_main, load_npz, write_atomically
 
 _FORMAT = 2
 _OLDER = (1,)  # Without a calibration.
@@ -105,14 +105,10 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
 
 def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the JSON part of a file and its arrays; raise one of `_UNREADABLE`."""
-    # Opened here, because numpy leaves a damaged file open.
-    with open(path, "rb") as file:
-        with zipfile.ZipFile(file) as listed:
-            if any(info.compress_type for info in listed.infolist()):
-                raise ValueError("it is compressed")  # It could fill all memory.
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+    with zipfile.ZipFile(path) as listed:
+        if any(info.compress_type for info in listed.infolist()):
+            raise ValueError("it is compressed")  # It could fill all memory.
+    arrays = load_npz(path)
     meta = json.loads(arrays.pop("meta").tobytes())
     if meta["format"] not in (_FORMAT, *_OLDER):
         raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
