@@ -339,8 +339,8 @@ def _draw(
     """Return the folds, each with its split."""
     if graph is not None and not isinstance(graph, Graph):
         raise ValueError(
-            f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, or give "
-            "None and a list of graphs as folds."
+            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, or "
+            "give None and a list of graphs as folds."
         )
     if isinstance(folds, int) and not isinstance(folds, bool):
         if graph is None or folds < 1:

@@ -46,9 +46,8 @@ class Number:
         if self.most == sys.float_info.max:
             return f"a number {'above 0' if self.open_below else '0 or more'}"
         low = f"{'above' if self.open_below else 'from'} {self.least:g}"
-        return (
-            f"a number {low}, {'below' if self.open_above else 'up to'} {self.most:g}"
-        )
+        high = f"{'below' if self.open_above else 'up to'} {self.most:g}"
+        return f"a number {low}, {high}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -223,7 +223,6 @@ def _fit_members(
         if restored is not None:
             like = first_state(objective, net.weight_shapes())
             run = RunState.unpack(*restored, like)
-        population: Population | None = None
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
             population = make_population(
@@ -232,7 +231,7 @@ def _fit_members(
         with progress_bar(
             progress, desc="fit", unit=" epochs", initial=run.num_epochs
         ) as bar:
-            while population is not None and not run.finished:
+            while not run.finished:
                 run = _iterate(population, whole, config, run, save, bar, tell)
                 save(run)
     return [
@@ -279,7 +278,14 @@ def _iterate(
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
         for i, record in records.items():
             states[i].history.append({"iteration": t} | record)
-            show_epoch(bar, states[i].history[-1])
+            bar.update()
+            if not bar.disable:
+                bar.set_postfix(
+                    iteration=t,
+                    loss=f"{record['train_loss']:.3f}",
+                    validation_f1=f"{100 * record['validation_micro_f1']:.1f}",
+                    refresh=False,
+                )
             if is_main():
                 tell(i, states[i].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
@@ -351,8 +357,8 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     if not isinstance(graph, Graph):
         raise ValueError(
-            f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
-            "example with Graph.from_networkx or Graph.from_scipy."
+            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, "
+            "for example with Graph.from_networkx or Graph.from_scipy."
         )
     for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
@@ -410,15 +416,3 @@ def progress_bar(progress: Show, **settings: Any) -> tqdm:
         notebook = "ipykernel" in sys.modules
         progress = is_main() and (notebook or sys.stderr.isatty())
     return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
-
-
-def show_epoch(bar: tqdm, record: dict[str, Any]) -> None:
-    """Advance the bar by one epoch."""
-    bar.update()
-    if not bar.disable:
-        bar.set_postfix(
-            iteration=record["iteration"],
-            loss=f"{record['train_loss']:.3f}",
-            validation_f1=f"{100 * record['validation_micro_f1']:.1f}",
-            refresh=False,
-        )

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from hopf_jax.batching.padding import Layout, fill
-from hopf_jax.batching.subgraphs import ranges
+from hopf_jax.batching.subgraphs import ranges, run_sums
 from hopf_jax.graph import Graph
 
 _MOST_GROUPS = 3
@@ -60,9 +60,7 @@ def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:
     starts, ends = graph.indptr[roots], graph.indptr[roots + 1]
     senders = graph.indices[ranges(starts, ends - starts)]
     degrees = graph.indptr[senders + 1] - graph.indptr[senders]
-    sums = np.concatenate([[0], np.cumsum(degrees)])
-    stops = np.cumsum(ends - starts)
-    return sums[stops] - sums[stops - (ends - starts)]
+    return run_sums(degrees, ends - starts)
 
 
 def group_by_size(

@@ -63,8 +63,6 @@ class Loader:
     either way.
     """
 
-    sharding: OneDevice | StepSharding
-
     def __init__(
         self,
         graph: Graph,

@@ -59,8 +59,7 @@ def _fit(options: argparse.Namespace) -> int:
         raise ValueError(f"--out {options.out} is a file; give a folder.")
     graph, settings, sets = _read_graph(options)
     if options.split is not None:
-        header = not options.no_header
-        sets = tables.read_split(options.split, settings.nodes, header=header)
+        sets = tables.read_split(options.split, settings.nodes, not options.no_header)
     if sets is None:
         percent = 10.0 if options.percent is None else options.percent
         sets = datasets.draw_split(
@@ -267,11 +266,11 @@ def _read_tables(
     options: argparse.Namespace,
 ) -> tuple[tables.Features, tables.Edges, tables.Labels]:
     header = not options.no_header
-    features = tables.read_features(options.features, header=header)
-    edges = tables.read_edges(options.edges, features.nodes, header=header)
+    features = tables.read_features(options.features, header)
+    edges = tables.read_edges(options.edges, features.nodes, header)
     labels = tables.Labels(None, None, None)
     if options.labels is not None:
-        labels = tables.read_labels(options.labels, features.nodes, header=header)
+        labels = tables.read_labels(options.labels, features.nodes, header)
     return features, edges, labels
 
 
@@ -311,8 +310,6 @@ def _read_new_graph(
                 f"{problem}."
             )
         matrix = matrix[:, [place[name] for name in wanted]]
-    if labels.values is None:
-        return features.nodes, settings.graph(matrix, edges, None, None)
     graph = settings.graph(matrix, edges, labels.values, result.label_names)
     known = graph.known if labels.sets is None else labels.sets["train"]
     return features.nodes, graph.with_split(train=known)

@@ -114,7 +114,7 @@ def complete_iteration(
       multilabel: Whether nodes have several labels.
 
     Returns:
-      The probabilities [N, C] that Algorithm 1 puts out, and the summary for the next
+      Probabilities [N, C], the output of Algorithm 1, and the summary for the next
       iteration; None if the kernel reads none.
     """
     predicted = probabilities(logits, multilabel)

@@ -120,10 +120,10 @@ class WholeGraph:
     def features(self, chunk: Chunk, *, senders: bool) -> Any:
         """Return the features of a chunk's own nodes, or of all nodes it reads."""
         if not self.single:
-            return self._features(chunk, chunk.nodes if senders else None)
+            return self._features(chunk, senders)
         if not sp.issparse(self.graph.features):
             return self.all_features()
-        return self._keep("features", lambda: self._features(chunk, None))
+        return self._keep("features", lambda: self._features(chunk, False))
 
     def _keep(self, name: Any, make: Any) -> Any:
         if not self.single:
@@ -141,10 +141,10 @@ class WholeGraph:
         batch = pad(self.graph, subgraph, layout, features="resident", transposed=False)
         return Chunk(start, stop, subgraph.nodes, jax.device_put(batch))
 
-    def _features(self, chunk: Chunk, nodes: np.ndarray | None) -> Any:
-        count = chunk.size
-        if nodes is None:
-            nodes = chunk.nodes[: chunk.stop - chunk.start]
+    def _features(self, chunk: Chunk, senders: bool) -> Any:
+        nodes, count = chunk.nodes, chunk.size
+        if not senders:
+            nodes = nodes[: chunk.stop - chunk.start]
             count = chunk.batch.labels.shape[0]
         how = "sparse" if sp.issparse(self.graph.features) else "dense"
         values = num_values(self.graph, nodes)

@@ -21,9 +21,6 @@ from hopf_jax.kernels.propagation import (
 )
 from hopf_jax.kernels.table import Kernel
 
-Init = Literal["glorot", "fan-out"]
-Precision = Literal["float32", "bfloat16"]
-
 
 def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
     """Uniform with variance 2 / (fan_in + fan_out)."""
@@ -61,9 +58,10 @@ class Net(nn.Module):
     kernel: Kernel
     sizes: Sizes
     dropout: float = 0.0
-    init_weights: Init = "glorot"
+    init_weights: Literal["glorot", "fan-out"] = "glorot"
     bias: bool = False
-    precision: Precision = "float32"  # Of products; weights are float32.
+    # Of products; weights are float32.
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def setup(self) -> None:
         """Declare the weights, under the paper's names."""

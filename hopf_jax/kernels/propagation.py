@@ -85,13 +85,9 @@ def propagate(
     parts = []
     if kernel.psi:
         read = _read(signals, kernel.psi)
-        early = (
-            neighbours is None
-            and kernel.aggregate.linear
-            and _multiply_first(
-                read, weights.psi, num_receivers, graph.senders.shape[0]
-            )
-        )
+        num_edges = graph.senders.shape[0]
+        early = neighbours is None and kernel.aggregate.linear
+        early = early and _multiply_first(read, weights.psi, num_receivers, num_edges)
         if early:
             senders = graph.nodes["degree"].shape[0]
             known = None if products is None else products.read

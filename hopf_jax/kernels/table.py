@@ -29,7 +29,7 @@ class Gate:
     power: float = constrained(Number(), 0.0)
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a gate that is no number."""
+        """Raise `ValueError` for a gate that is not a number."""
         check_fields(self)
 
     def __call__(self, degree: jax.Array) -> jax.Array | float:

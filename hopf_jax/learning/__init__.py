@@ -14,7 +14,6 @@ from hopf_jax.learning.run_state import (
     MemberState,
     Progress,
     RunState,
-    State,
     execution_notes,
     identify,
 )

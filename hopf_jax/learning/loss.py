@@ -121,14 +121,9 @@ def batch_loss(
     true = batch.labels > 0
     predicted = predicted_labels(logits, true, objective)
     real = batch.mask[:, None] > 0
-    totals = Totals(
-        loss,
-        roots,
-        *(
-            jnp.sum(hit & real, axis=0, dtype=jnp.int32)
-            for hit in (predicted & true, predicted & ~true, ~predicted & true)
-        ),
-    )
+    outcomes = (predicted & true, predicted & ~true, ~predicted & true)
+    counts = (jnp.sum(o & real, axis=0, dtype=jnp.int32) for o in outcomes)
+    totals = Totals(loss, roots, *counts)
     return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
 
 

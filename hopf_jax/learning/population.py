@@ -89,10 +89,6 @@ class Population:
             make_loader(graph, held, plan.validation, seed, plan.sharding),
         )
 
-    def name(self, member: int) -> str:
-        """Return a prefix of errors that names a member."""
-        return ""
-
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
         """Return what all batches of an iteration share, given label summaries."""
         (summary,), (omega,) = summaries, self._omegas
@@ -154,10 +150,6 @@ class JointPopulation(Population):
             _JointLoader(graphs, seeds, "validation", plan.validation),
         )
         self._one_key = len(set(seeds)) == 1
-
-    def name(self, member: int) -> str:
-        """Return a prefix of errors that names a member."""
-        return f"graphs[{member}]: "
 
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
         """Return what all batches of an iteration share, and set which is by member."""

@@ -87,7 +87,8 @@ def learn(
             try:
                 actions[i], records[i] = judge(rules[i], epoch, seen[i], held[i])
             except ValueError as error:
-                raise ValueError(f"{population.name(i)}{error}") from error
+                where = f"graphs[{i}]: " if count > 1 else ""
+                raise ValueError(f"{where}{error}") from error
         best = population.choose(actions == "keep", state, best)
         state = population.choose(actions == "restore", best, state)
         seconds = (time.perf_counter() - begun) / len(records)
