@@ -204,7 +204,7 @@ def to_array(values: Any, name: str) -> np.ndarray:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{name} cannot be converted to an array ({error}). Are its rows of one length?"
+            f"{name} cannot become an array ({error}). Are its rows of one length?"
         ) from None
 
 
