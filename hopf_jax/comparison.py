@@ -14,6 +14,7 @@ from hopf_jax.graph import Graph, check_value, draw_split
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, Tabular, decide_as_scored
 
+Models = str | Kernel | Sequence[str | Kernel] | Mapping[str, str | Kernel]
 Metric = Literal["micro_f1", "macro_f1"]
 Set = Literal["validation", "test"]
 _METRICS = {"micro_f1": "micro-F1", "macro_f1": "macro-F1"}
@@ -255,10 +256,7 @@ def _check_sets(graphs: Sequence[Graph], *sets: str) -> None:
 
 def compare(
     graph: Graph | None,
-    models: str
-    | Kernel
-    | Sequence[str | Kernel]
-    | Mapping[str, str | Kernel] = FIRST_MODELS,
+    models: Models = FIRST_MODELS,
     folds: int | Sequence[Graph] = 5,
     config: Config | None = None,
     *,
@@ -341,8 +339,8 @@ def _draw(
     """Return the folds, each with its split."""
     if graph is not None and not isinstance(graph, Graph):
         raise ValueError(
-            f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, or give "
-            "None and a list of graphs as folds."
+            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, or "
+            "give None and a list of graphs as folds."
         )
     if isinstance(folds, int) and not isinstance(folds, bool):
         if graph is None or folds < 1:

@@ -4,7 +4,7 @@ import dataclasses
 import reprlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,49 +46,43 @@ class Number:
         if self.most == sys.float_info.max:
             return f"a number {'above 0' if self.open_below else '0 or more'}"
         low = f"{'above' if self.open_below else 'from'} {self.least:g}"
-        return (
-            f"a number {low}, {'below' if self.open_above else 'up to'} {self.most:g}"
-        )
+        high = f"{'below' if self.open_above else 'up to'} {self.most:g}"
+        return f"a number {low}, {high}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A constraint: one of some texts."""
+    """A constraint: one of some values of one type, texts or bools."""
 
-    choices: tuple[str, ...]
+    choices: tuple[str | bool, ...]
 
     def accepts(self, value: Any) -> bool:
-        """Return whether `value` is one of the choices."""
-        return isinstance(value, str) and value in self.choices
+        """Return whether `value` is one of the choices; 1 is not True."""
+        return isinstance(value, type(self.choices[0])) and value in self.choices
 
     def __str__(self) -> str:
         return " or ".join(map(repr, self.choices))
 
 
-@dataclasses.dataclass(frozen=True)
-class Flag:
-    """A constraint: True or False."""
-
-    def accepts(self, value: Any) -> bool:
-        """Return whether `value` is a bool."""
-        return isinstance(value, bool)
-
-    def __str__(self) -> str:
-        return "True or False"
+Constraint = Whole | Number | Choice
 
 
-Constraint = Whole | Number | Choice | Flag
-
-
-def constrained(constraint: Constraint, default: Any = dataclasses.MISSING) -> Any:
+def constrained(constraint: Constraint, default: Any) -> Any:
     """Declare a dataclass field together with its constraint."""
     return dataclasses.field(default=default, metadata={"constraint": constraint})
 
 
 def check_fields(instance: Any) -> None:
-    """Raise `ValueError` for the first field that breaks its constraint."""
+    """Raise `ValueError` for the first field that breaks its constraint.
+
+    The constraint of a bool and of a `Literal` is its type.
+    """
     for field in dataclasses.fields(instance):
         constraint = field.metadata.get("constraint")
+        if field.type is bool:
+            constraint = Choice((True, False))
+        elif get_origin(field.type) is Literal:
+            constraint = Choice(get_args(field.type))
         value = getattr(instance, field.name)
         if constraint is not None and not constraint.accepts(value):
             refuse(field.name, value, constraint)
@@ -160,14 +154,10 @@ class Config:
     hidden_size: int = constrained(Whole(1), 64)
     num_iterations: int = constrained(Whole(1), 5)
     tolerance: float = constrained(Number(0), 0.0)
-    average_labels: bool = constrained(Flag(), True)
-    warm_start: bool = constrained(Flag(), True)
-    summary: Literal["labels", "hidden"] = constrained(
-        Choice(("labels", "hidden")), "labels"
-    )
-    scoring: Literal["threshold", "cardinality"] = constrained(
-        Choice(("threshold", "cardinality")), "threshold"
-    )
+    average_labels: bool = True
+    warm_start: bool = True
+    summary: Literal["labels", "hidden"] = "labels"
+    scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = constrained(Whole(1), 128)
     batches_per_step: int = constrained(Whole(1), 1)
     fanouts: tuple[int, ...] | None = None
@@ -175,29 +165,25 @@ class Config:
     learning_rate: float = constrained(_POSITIVE, 1e-2)
     l2: float = constrained(Number(0), 1e-3)
     dropout: float = constrained(Number(0, 1, open_above=True), 0.5)
-    weighted_loss: bool = constrained(Flag(), True)
+    weighted_loss: bool = True
     clip: float = constrained(_POSITIVE, 5.0)
     max_epochs: int = constrained(Whole(1), 2000)
     min_epochs: int = constrained(Whole(0), 50)
     patience: int = constrained(Whole(1), 30)
-    init_weights: Literal["glorot", "fan-out"] = constrained(
-        Choice(("glorot", "fan-out")), "fan-out"
-    )
-    bias: bool = constrained(Flag(), False)
-    precompute: bool = constrained(Flag(), True)
-    precision: Literal["float32", "bfloat16"] = constrained(
-        Choice(("float32", "bfloat16")), "float32"
-    )
+    init_weights: Literal["glorot", "fan-out"] = "fan-out"
+    bias: bool = False
+    precompute: bool = True
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""
         check_fields(self)
-        if self.fanouts is None:
+        fanouts = self.fanouts
+        if fanouts is None:
             return
-        if not isinstance(self.fanouts, tuple | list):
-            refuse("fanouts", self.fanouts, f"{self.num_hops} whole numbers above 0")
-        fanouts = tuple(self.fanouts)
-        if len(fanouts) != self.num_hops or not all(map(Whole(1).accepts, fanouts)):
+        fanouts = tuple(fanouts) if isinstance(fanouts, list) else fanouts
+        listed = isinstance(fanouts, tuple) and len(fanouts) == self.num_hops
+        if not listed or not all(map(Whole(1).accepts, fanouts)):
             refuse("fanouts", fanouts, f"{self.num_hops} whole numbers above 0")
         object.__setattr__(self, "fanouts", fanouts)
 

@@ -19,7 +19,7 @@ from hopf_jax.inference import (
     complete_iteration,
     first_summary,
     mean_change,
-    predict_on_all_processes,
+    predict_logits,
 )
 from hopf_jax.kernels import DEFAULT_MODEL, Kernel, Net, Sizes, find_kernel
 from hopf_jax.learning import (
@@ -32,7 +32,6 @@ from hopf_jax.learning import (
     Population,
     Progress,
     RunState,
-    State,
     as_good_as_any,
     execution_notes,
     first_state,
@@ -40,14 +39,7 @@ from hopf_jax.learning import (
     learn,
     make_plan,
 )
-from hopf_jax.results import (
-    Result,
-    calibrate,
-    make_net,
-    node_scores,
-    readable,
-    score,
-)
+from hopf_jax.results import Result, calibrate, make_net, node_scores, readable, score
 from hopf_jax.runtime import checkpointed, is_main
 
 Callback = Callable[[dict[str, Any]], None]
@@ -204,8 +196,7 @@ def _fit_members(
     nodes; make the next summaries of these predictions; repeat.
 
     Args:
-      given: Graphs, one per member.
-      seeds: Seeds, one per member.
+      given, seeds: Graphs and seeds, one per member.
       tell: Called with a member and the record of its epoch, in the first process.
       workdir: As in `fit`, like all that follow.
     """
@@ -230,9 +221,8 @@ def _fit_members(
             tuple(MemberState(first_summary(m.graph, net), []) for m in members)
         )
         if restored is not None:
-            like = jax.eval_shape(lambda: _first_state(net, objective))
+            like = first_state(objective, net.weight_shapes())
             run = RunState.unpack(*restored, like)
-        population: Population | None = None
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
             population = make_population(
@@ -241,7 +231,7 @@ def _fit_members(
         with progress_bar(
             progress, desc="fit", unit=" epochs", initial=run.num_epochs
         ) as bar:
-            while population is not None and not run.finished:
+            while not run.finished:
                 run = _iterate(population, whole, config, run, save, bar, tell)
                 save(run)
     return [
@@ -288,7 +278,14 @@ def _iterate(
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
         for i, record in records.items():
             states[i].history.append({"iteration": t} | record)
-            show_epoch(bar, states[i].history[-1])
+            bar.update()
+            if not bar.disable:
+                bar.set_postfix(
+                    iteration=t,
+                    loss=f"{record['train_loss']:.3f}",
+                    validation_f1=f"{100 * record['validation_micro_f1']:.1f}",
+                    refresh=False,
+                )
             if is_main():
                 tell(i, states[i].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
@@ -327,13 +324,9 @@ def _complete(
     begun = time.perf_counter()
     t, history, last = len(state.iterations) + 1, state.history, state.summary
     with_hidden = config.summary == "hidden"
+    outputs = predict_logits(net, params, whole, last, with_hidden)
     predicted, new = complete_iteration(
-        graph,
-        config,
-        t,
-        last,
-        *predict_on_all_processes(net, params, whole, last, with_hidden),
-        multilabel=graph.multilabel,
+        graph, config, t, last, *outputs, multilabel=graph.multilabel
     )
     seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
     record = {
@@ -364,16 +357,14 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     if not isinstance(graph, Graph):
         raise ValueError(
-            f"graph is a {type(graph).__name__}; make a hopf_jax.Graph of it, for "
-            "example with Graph.from_networkx or Graph.from_scipy."
+            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, "
+            "for example with Graph.from_networkx or Graph.from_scipy."
         )
-    for name, value, kind in (
-        ("config", config, Config),
-        ("execution", execution, Execution),
-    ):
+    for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
+            name = kind.__name__
             raise ValueError(
-                f"{name} is a {type(value).__name__}; give a hopf_jax.{kind.__name__}."
+                f"{name.lower()} is a {type(value).__name__}; give a hopf_jax.{name}."
             )
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}; give a whole number from 0, below 2**32.")
@@ -395,11 +386,6 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
         hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
     return Sizes(features, graph.num_labels, hidden, hops, summary)
-
-
-def _first_state(net: Net, objective: Objective) -> State:
-    params = net.init(jax.random.key(0), method="declare")["params"]
-    return first_state(objective, params)
 
 
 @functools.partial(jax.jit, static_argnames=("net",))
@@ -430,15 +416,3 @@ def progress_bar(progress: Show, **settings: Any) -> tqdm:
         notebook = "ipykernel" in sys.modules
         progress = is_main() and (notebook or sys.stderr.isatty())
     return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)
-
-
-def show_epoch(bar: tqdm, record: dict[str, Any]) -> None:
-    """Advance the bar by one epoch."""
-    bar.update()
-    if not bar.disable:
-        bar.set_postfix(
-            iteration=record["iteration"],
-            loss=f"{record['train_loss']:.3f}",
-            validation_f1=f"{100 * record['validation_micro_f1']:.1f}",
-            refresh=False,
-        )

@@ -16,7 +16,7 @@ import numpy as np
 import scipy  # Lazy: scipy.stats is imported when it is first used.
 from numpy.typing import ArrayLike
 
-from hopf_jax.config import Number
+from hopf_jax.config import Number, Whole
 from hopf_jax.graph import check_value, check_whole, to_array
 
 Table = Mapping[str, Mapping[str, float]]
@@ -106,7 +106,7 @@ def f1_from_counts(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike) -> dict[str, flo
 def f1_scores(true: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
     """Return micro and macro F1 of 0/1 matrices [N, C], as `f1_from_counts`.
 
-    Class ids are made such a matrix by `one_hot`.
+    `one_hot` turns class ids into such a matrix.
 
     >>> f1_scores(one_hot([0, 1, 1], 2), one_hot([0, 1, 0], 2))
     {'micro_f1': 0.6666666666666666, 'macro_f1': 0.6666666666666666}
@@ -239,8 +239,7 @@ def critical_difference(
     of the studentized range divided by sqrt(2). Two models whose average ranks (ties
     averaged) differ by less do not differ significantly at level `alpha`.
     """
-    if check_whole(num_models, "num_models", 2) > 1000:
-        raise ValueError(f"num_models is {num_models}; it must be 1000 or less.")
+    check_value(num_models, "num_models", Whole(2, 1000))
     check_whole(num_datasets, "num_datasets", 1)
     check_value(alpha, "alpha", Number(1e-4, 1, open_above=True))
     quantile = scipy.stats.studentized_range.ppf(1 - alpha, num_models, np.inf)

@@ -171,9 +171,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
     def _settings(self) -> Config:
         config = Config() if self.config is None else self.config
         if not isinstance(config, Config):
-            raise ValueError(
-                f"config is a {type(config).__name__}; give a hopf_jax.Config."
-            )
+            return config  # `fit` refuses it.
         given = self.get_params(deep=False)
         names = [field.name for field in dataclasses.fields(Config)]
         given = {name: given[name] for name in names if given.get(name) is not None}

@@ -495,7 +495,7 @@ def test_bad_input_is_told():
     )
     with pytest.raises(ValueError, match="no features"):
         fit(empty)
-    with pytest.raises(ValueError, match="graph is a csr_array; make a"):
+    with pytest.raises(ValueError, match="graph is a csr_array; convert it"):
         fit(graph.adjacency)
     with pytest.raises(ValueError, match="No model is called 'sage'"):
         fit(graph, "sage")

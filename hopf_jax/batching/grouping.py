@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from hopf_jax.batching.padding import Layout, fill
-from hopf_jax.batching.subgraphs import ranges
+from hopf_jax.batching.subgraphs import ranges, run_sums
 from hopf_jax.graph import Graph
 
 _MOST_GROUPS = 3
@@ -47,16 +47,12 @@ def deal(
 
 def components(graph: Graph) -> np.ndarray:
     """Return the component of each node, [all nodes]."""
-    if isinstance(
-        graph.indices, np.memmap
-    ):  # It may not fit into memory: treat it as one.
+    if isinstance(graph.indices, np.memmap):  # It may not fit into memory: one for all.
         return np.zeros(graph.num_nodes, np.int32)
     ones = np.ones(graph.num_edges, np.int8)
     shape = (graph.num_nodes, graph.num_nodes)
     adjacency = sp.csr_array((ones, graph.indices, graph.indptr), shape)
-    return connected_components(adjacency, directed=graph.directed, connection="weak")[
-        1
-    ]
+    return connected_components(adjacency, graph.directed, "weak")[1]
 
 
 def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:
@@ -64,9 +60,7 @@ def neighbourhood(graph: Graph, roots: np.ndarray) -> np.ndarray:
     starts, ends = graph.indptr[roots], graph.indptr[roots + 1]
     senders = graph.indices[ranges(starts, ends - starts)]
     degrees = graph.indptr[senders + 1] - graph.indptr[senders]
-    sums = np.concatenate([[0], np.cumsum(degrees)])
-    stops = np.cumsum(ends - starts)
-    return sums[stops] - sums[stops - (ends - starts)]
+    return run_sums(degrees, ends - starts)
 
 
 def group_by_size(

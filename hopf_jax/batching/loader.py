@@ -63,14 +63,20 @@ class Loader:
     either way.
     """
 
-    sharding: OneDevice | StepSharding = OneDevice()
-
-    def __init__(self, graph: Graph, roots: np.ndarray, how: LoaderSettings, seed: int):
-        self.graph, self.how, self.seed = graph, how, seed
+    def __init__(
+        self,
+        graph: Graph,
+        roots: np.ndarray,
+        how: LoaderSettings,
+        seed: int,
+        sharding: OneDevice | StepSharding = OneDevice(),  # noqa: B008
+    ):
+        self.graph, self.how, self.seed, self.sharding = graph, how, seed, sharding
         self.features = feature_placement(graph)
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
         self._apart = components(graph) if len(roots) > how.batch_size else None
-        self.roots = self._deal(roots)
+        rng = np.random.default_rng([seed, 0])
+        self.roots = deal(graph, roots, how.batch_size, rng, self._apart)
         self.sizes = sizes = self._measure(0)
         self.layouts, self.members = group_by_size(sizes, how.num_hops)
         if len(self.roots) <= _FEW_BATCHES:
@@ -79,22 +85,14 @@ class Loader:
             small = sum((*shared.nodes, *shared.edges, shared.values)) < _SMALL
             cheap = waste <= (1 if small else _SHARED_WASTE)
             if cheap and all(shared.holds(size) for size in sizes):
-                self.layouts, self.members = (
-                    [shared],
-                    [np.arange(len(sizes), dtype=np.int32)],
-                )
+                self.layouts = [shared]
+                self.members = [np.arange(len(sizes), dtype=np.int32)]
         self._arrange()
         drawn = how.fanouts is not None and how.resample
-        needed = sum(
-            self._rows(len(m)) * self._bytes(layout)
-            for layout, m in zip(self.layouts, self.members, strict=True)
-        )
-        self.nbytes = needed
-        self.resident = not drawn and needed <= how.memory_budget
-        self._kept: list[tuple[Batch, Array]] = []
-        if self.resident:
-            for layout, members in zip(self.layouts, self.members, strict=True):
-                self._kept.append(self._keep(members, layout))
+        groups = list(zip(self.members, self.layouts, strict=True))
+        self.nbytes = sum(self._rows(len(m)) * self._bytes(one) for m, one in groups)
+        self.resident = not drawn and self.nbytes <= how.memory_budget
+        self._kept = [self._keep(*group) for group in groups if self.resident]
 
     @property
     def num_batches(self) -> int:
@@ -160,10 +158,6 @@ class Loader:
         room[:, 1:] = np.ceil(1.03 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
 
-    def _deal(self, roots: np.ndarray) -> list[np.ndarray]:
-        rng = np.random.default_rng([self.seed, 0])
-        return deal(self.graph, roots, self.how.batch_size, rng, self._apart)
-
     def _arrange(self) -> None:
         """Adjust layouts and members; for subclasses."""
 
@@ -200,13 +194,8 @@ class Loader:
     def _padded(self, number: int, epoch: int, layout: Layout) -> Batch:
         subgraph = self._subgraph(number, epoch)
         layout = self._room(layout, np.array([self._size(subgraph)]))
-        return pad(
-            self.graph,
-            subgraph,
-            layout,
-            features=self.features,
-            transposed=self.how.transposed,
-        )
+        how, transposed = self.features, self.how.transposed
+        return pad(self.graph, subgraph, layout, features=how, transposed=transposed)
 
     def _room(self, layout: Layout, sizes: np.ndarray) -> Layout:
         """Return the layout, or a larger one where a sample does not fit."""
@@ -217,8 +206,7 @@ class Loader:
 
     def _bytes(self, layout: Layout) -> int:
         words = 3 * layout.nodes[-1] + 3 * sum(layout.edges[-1:])
-        words += layout.nodes[0] * (1 + self.graph.num_labels)
-        words += sum(layout.nodes)
+        words += layout.nodes[0] * (1 + self.graph.num_labels) + sum(layout.nodes)
         if self.how.transposed:
             words += 2 * sum(layout.edges) + sum(layout.nodes)
         if self.features == "dense":

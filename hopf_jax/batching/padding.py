@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.batching.sparse import Array, Matrix, Rows, SparseMatrix, Transpose
-from hopf_jax.batching.subgraphs import Subgraph, ranges
+from hopf_jax.batching.subgraphs import Subgraph, ranges, run_sums
 from hopf_jax.graph import Graph
 
 
@@ -208,9 +208,7 @@ def degree_of(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     if graph.weights is None:
         return (ends - starts).astype(np.float32)
     weights = graph.weights[ranges(starts, ends - starts)]
-    sums = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
-    stops = np.cumsum(ends - starts)
-    return (sums[stops] - sums[stops - (ends - starts)]).astype(np.float32)
+    return run_sums(weights, ends - starts).astype(np.float32)
 
 
 def _transpose(

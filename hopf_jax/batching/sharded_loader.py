@@ -22,17 +22,6 @@ class ShardedLoader(Loader):
 
     sharding: StepSharding
 
-    def __init__(
-        self,
-        graph: Graph,
-        roots: np.ndarray,
-        how: LoaderSettings,
-        seed: int,
-        sharding: StepSharding,
-    ):
-        self.sharding = sharding
-        super().__init__(graph, roots, how, seed)
-
     def groups(self, epoch: int) -> tuple[Group, ...]:
         """Return all batches of an epoch, where they are resident."""
         return tuple(
@@ -74,8 +63,7 @@ class ShardedLoader(Loader):
         return [self._order(epoch, group, len(m), n) for n, m in enumerate(lanes)]
 
     def _measure(self, epoch: int) -> np.ndarray:
-        count = len(self.roots)
-        return share_out(count, lambda own: self._sizes(own, epoch))
+        return share_out(len(self.roots), lambda own: self._sizes(own, epoch))
 
     def _arrange(self) -> None:
         # A step has one layout: more layouts may mean more steps, with empty lanes.
@@ -131,6 +119,5 @@ def make_loader(
     sharding: OneDevice | StepSharding,
 ) -> Loader:
     """Return the loader of some roots for steps of one or several subgraphs."""
-    if isinstance(sharding, StepSharding):
-        return ShardedLoader(graph, roots, how, seed, sharding)
-    return Loader(graph, roots, how, seed)
+    kind = ShardedLoader if isinstance(sharding, StepSharding) else Loader
+    return kind(graph, roots, how, seed, sharding)

@@ -26,7 +26,7 @@ class Subgraph:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Return all counts that padding must cover."""
+        """All counts that padding must cover."""
         return self.node_counts + self.edge_counts
 
 
@@ -44,9 +44,7 @@ class Neighborhoods:
     def __init__(
         self, graph: Graph, num_hops: int, fanouts: Sequence[int] | None = None
     ):
-        self.graph = graph
-        self.num_hops = num_hops
-        self.fanouts = fanouts
+        self.graph, self.num_hops, self.fanouts = graph, num_hops, fanouts
         self._degree = graph.degree if fanouts is not None else None
         self._place = np.full(graph.num_nodes, -1, np.int32)  # Clean between calls.
 
@@ -91,10 +89,8 @@ class Neighborhoods:
         weights = np.ones(len(at), np.float32) if weights is None else weights[at]
         if self._degree is None:
             return weights
-        ends = np.cumsum(taken)
-        sums = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
-        drawn = sums[ends] - sums[ends - taken]
-        scale = self._degree[nodes] / np.where(taken > 0, drawn, 1)
+        drawn = np.where(taken > 0, run_sums(weights, taken), 1)
+        scale = self._degree[nodes] / drawn
         return weights * np.repeat(scale, taken).astype(np.float32)
 
 
@@ -102,6 +98,13 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return `start, start + 1, ...` for each start, concatenated."""
     offsets = np.cumsum(lengths) - lengths
     return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
+
+
+def run_sums(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return the sums of runs of values, given the length of each run."""
+    sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    stops = np.cumsum(lengths)
+    return sums[stops] - sums[stops - lengths]
 
 
 def new_nodes(ids: np.ndarray, place: np.ndarray, count: int) -> np.ndarray:

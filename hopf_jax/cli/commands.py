@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import hopf_jax
 from hopf_jax import datasets
 from hopf_jax.cli import tables
-from hopf_jax.cli.options import config_of, execution_of, make_parser
+from hopf_jax.cli.options import make_parser, settings_of
 from hopf_jax.comparison import compare
-from hopf_jax.config import Choice, Flag, check_fields, constrained
+from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.results import Result, decide, load
@@ -59,8 +59,7 @@ def _fit(options: argparse.Namespace) -> int:
         raise ValueError(f"--out {options.out} is a file; give a folder.")
     graph, settings, sets = _read_graph(options)
     if options.split is not None:
-        header = not options.no_header
-        sets = tables.read_split(options.split, settings.nodes, header=header)
+        sets = tables.read_split(options.split, settings.nodes, not options.no_header)
     if sets is None:
         percent = 10.0 if options.percent is None else options.percent
         sets = datasets.draw_split(
@@ -84,10 +83,10 @@ def _fit(options: argparse.Namespace) -> int:
 def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:
     """Return settings as `fit` and `compare` take them, before any table is read."""
     return {
-        "config": config_of(options),
+        "config": settings_of(options, Config),
         "seed": options.seed,
         "progress": False if options.quiet else "auto",
-        "execution": execution_of(options),
+        "execution": settings_of(options, Execution),
     }
 
 
@@ -225,10 +224,10 @@ class ReadSettings:
 
     nodes: Sequence[str]
     features: Sequence[str]
-    directed: bool = constrained(Flag())
-    self_loops: str = constrained(Choice(("drop", "keep")))
-    normalize: bool = constrained(Flag())
-    sparse: bool = constrained(Flag())
+    directed: bool
+    self_loops: Literal["drop", "keep"]
+    normalize: bool
+    sparse: bool
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for settings that `hopf fit` does not write."""
@@ -267,11 +266,11 @@ def _read_tables(
     options: argparse.Namespace,
 ) -> tuple[tables.Features, tables.Edges, tables.Labels]:
     header = not options.no_header
-    features = tables.read_features(options.features, header=header)
-    edges = tables.read_edges(options.edges, features.nodes, header=header)
+    features = tables.read_features(options.features, header)
+    edges = tables.read_edges(options.edges, features.nodes, header)
     labels = tables.Labels(None, None, None)
     if options.labels is not None:
-        labels = tables.read_labels(options.labels, features.nodes, header=header)
+        labels = tables.read_labels(options.labels, features.nodes, header)
     return features, edges, labels
 
 
@@ -311,8 +310,6 @@ def _read_new_graph(
                 f"{problem}."
             )
         matrix = matrix[:, [place[name] for name in wanted]]
-    if labels.values is None:
-        return features.nodes, settings.graph(matrix, edges, None, None)
     graph = settings.graph(matrix, edges, labels.values, result.label_names)
     known = graph.known if labels.sets is None else labels.sets["train"]
     return features.nodes, graph.with_split(train=known)

@@ -70,19 +70,10 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     return parser
 
 
-def config_of(options: argparse.Namespace) -> Config:
-    """Return the settings of the algorithm that were given, defaults otherwise."""
-    return Config(**_given(options, Config))
-
-
-def execution_of(options: argparse.Namespace) -> Execution:
-    """Return the settings of execution that were given, defaults otherwise."""
-    return Execution(**_given(options, Execution))
-
-
-def _given(options: argparse.Namespace, kind: type) -> dict[str, Any]:
-    names = [field.name for field in dataclasses.fields(kind)]
-    return {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+def settings_of(options: argparse.Namespace, kind: type) -> Any:
+    """Return a `Config` or an `Execution` of the options given, defaults otherwise."""
+    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in given.items() if value is not None})
 
 
 def _add_command(commands: Any, name: str, summary: str, epilog: str) -> Any:

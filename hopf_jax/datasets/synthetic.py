@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hopf_jax.config import Number
-from hopf_jax.graph import (
-    Graph,
-    check_value,
-    check_whole,
-    draw_split,
-    new_graph_folder,
-)
+from hopf_jax.graph import Graph, check_value, check_whole, draw_split, new_graph_folder
 
 _EDGES_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 18

@@ -192,12 +192,10 @@ class Graph:
             features=features,
             labels=labels,
             known=known,
-            train=np.zeros(n, bool),
-            validation=np.zeros(n, bool),
-            test=np.zeros(n, bool),
             multilabel=multilabel,
             label_names=names,
             directed=bool(directed),
+            **dict.fromkeys(SPLITS, np.zeros(n, bool)),  # Replaced below.
         )
         infinite = np.flatnonzero(~np.isfinite(graph.degree))
         if infinite.size:

@@ -204,14 +204,13 @@ def to_array(values: Any, name: str) -> np.ndarray:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{name} cannot be made an array ({error}). Are its rows of one length?"
+            f"{name} cannot become an array ({error}). Are its rows of one length?"
         ) from None
 
 
 def refuse_first(bad: np.ndarray, message: Callable[[int], str]) -> None:
     """Raise `ValueError(message(i))` for the first i where `bad` [n] is true."""
-    if bad.any():
-        raise ValueError(message(int(np.argmax(bad))))
+    refuse_where(bad, lambda part: part, message)
 
 
 def refuse_where(
@@ -219,7 +218,7 @@ def refuse_where(
     bad: Callable[[np.ndarray], np.ndarray],
     message: Callable[[int], str],
 ) -> None:
-    """Do as `refuse_first`, with `bad` a function of some of the rows of `values`."""
+    """Raise as `refuse_first` does; `bad` is applied to some rows at a time."""
     step = max(1, _VALUES_AT_ONCE // max(1, int(np.prod(values.shape[1:]))))
     for start in range(0, len(values), step):
         found = bad(np.asarray(values[start : start + step]))

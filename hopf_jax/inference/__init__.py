@@ -1,6 +1,6 @@
 """Predictions for all nodes, and the label summaries made of them."""
 
-from hopf_jax.inference.prediction import predict_logits, predict_on_all_processes
+from hopf_jax.inference.prediction import predict_logits
 from hopf_jax.inference.summaries import (
     complete_iteration,
     first_summary,

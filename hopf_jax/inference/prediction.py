@@ -22,7 +22,7 @@ def predict_logits(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return logits [all nodes, C], and h_K [all nodes, *] if asked for.
 
-    Where `whole` is the share of one process, both are of its own nodes.
+    In a job of several processes each computes its share, and they exchange the rows.
 
     Args:
       net: The kernel and its widths.
@@ -42,27 +42,11 @@ def predict_logits(
     logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
     for a, b in whole.spans():
         part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
-        logits[a:b] = jax.device_get(_readout(net, params, part))[: b - a]
-    return logits, h if with_hidden else None
-
-
-def predict_on_all_processes(
-    net: Net,
-    params: dict,
-    whole: WholeGraph,
-    summary: np.ndarray | None,
-    with_hidden: bool,
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return `predict_logits` of all nodes, each process computing its share.
-
-    This is the one exchange per iteration; h_K takes part only `with_hidden`.
-    """
-    logits, hidden = predict_logits(net, params, whole, summary, with_hidden)
-    if whole.shared:
-        logits = np.concatenate(gather_rows(logits))
-        if hidden is not None:
-            hidden = np.concatenate(gather_rows(hidden))
-    return logits, hidden
+        logits[a:b] = jax.device_get(_call(net, "readout", params, part))[: b - a]
+    found = (logits, h) if with_hidden else (logits,)
+    if whole.shared:  # The one exchange per iteration.
+        found = tuple(np.concatenate(gather_rows(rows)) for rows in found)
+    return found[0], found[1] if with_hidden else None
 
 
 @functools.partial(jax.jit, static_argnames=("net", "with_hidden"))
@@ -89,11 +73,9 @@ class _OneProgramSteps:
         return self.call("readable", self.x)
 
     def embed(self, away):
-        del away
         return self.call("embed", self.x)
 
     def hop(self, k, away, h0, h):
-        del away
         return self.call("hop", k, self.graph, Signals(h0, h, self.summary))
 
 
@@ -112,10 +94,9 @@ class _ChunkSteps:
         return None
 
     def embed(self, away: int) -> np.ndarray:
-        del away
         layers, whole = self.net.num_layers, self.whole
         parts = (
-            (c, _embed(self.net, self.params, whole.features(c, senders=False)))
+            (c, _call(self.net, "embed", self.params, whole.features(c, senders=False)))
             for c in whole.chunks(layers)
         )
         return collect(parts, whole.count(layers))
@@ -153,26 +134,17 @@ class _ChunkSteps:
         if signal is not None:
             return self.whole.rows(chunk, signal, placed=True)
         x = self.whole.features(chunk, senders=True)
-        is_sparse = isinstance(x, SparseMatrix)
-        return _readable(self.net, self.params, x) if is_sparse else x
+        if not isinstance(x, SparseMatrix):
+            return x
+        return _call(self.net, "readable", self.params, x)
 
 
-@functools.partial(jax.jit, static_argnames=("net",))
-def _embed(net, params, x):
-    return net.apply({"params": params}, x, method="embed")
-
-
-@functools.partial(jax.jit, static_argnames=("net",))
-def _readable(net, params, x):
-    return net.apply({"params": params}, x, method="readable")
+@functools.partial(jax.jit, static_argnames=("net", "method"))
+def _call(net, method, params, x):
+    return net.apply({"params": params}, x, method=method)
 
 
 @functools.partial(jax.jit, static_argnames=("net", "k"))
 def _hop(net, k, params, batch, signals):
     graph = batch.hop_graph(0)
     return net.apply({"params": params}, k, graph, signals, method="hop")
-
-
-@functools.partial(jax.jit, static_argnames=("net",))
-def _readout(net, params, h):
-    return net.apply({"params": params}, h, method="readout")

@@ -1,7 +1,7 @@
 """Label summaries: what one HOPF iteration passes to the next."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -61,10 +61,7 @@ def next_summary(
     The paper prints t / T, which would give the last iteration no weight and mix the
     first with zeros; its authors' program counts from 0, as here.
     """
-    new = predicted
-    if config.summary == "hidden":
-        assert hidden is not None
-        new = hidden
+    new: Any = hidden if config.summary == "hidden" else predicted
     share = (iteration - 1) / config.num_iterations if config.average_labels else 0.0
     mixed = (1 - share) * new
     for rows in _pieces(len(mixed)):
@@ -95,13 +92,6 @@ def output(
     return out
 
 
-class Iteration(NamedTuple):
-    """What one iteration produced, from its logits."""
-
-    probabilities: np.ndarray  # [N, C], the output of Algorithm 1.
-    summary: np.ndarray | None  # For the next iteration; None if the kernel reads none.
-
-
 def complete_iteration(
     graph: Graph,
     config: Config,
@@ -111,7 +101,7 @@ def complete_iteration(
     hidden: np.ndarray | None,
     *,
     multilabel: bool,
-) -> Iteration:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Turn logits into the output of an iteration and the next label summary.
 
     Args:
@@ -122,12 +112,16 @@ def complete_iteration(
       logits: [N, C], what it predicted.
       hidden: h_K [N, *], where summaries are made of it.
       multilabel: Whether nodes have several labels.
+
+    Returns:
+      Probabilities [N, C], the output of Algorithm 1, and the summary for the next
+      iteration; None if the kernel reads none.
     """
     predicted = probabilities(logits, multilabel)
     if summary is None:
-        return Iteration(predicted, None)
+        return predicted, None
     new = next_summary(graph, config, iteration, summary, predicted, hidden)
-    return Iteration(output(graph, config, predicted, new), new)
+    return output(graph, config, predicted, new), new
 
 
 def replay(

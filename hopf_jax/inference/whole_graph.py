@@ -93,10 +93,6 @@ class WholeGraph:
             if stop <= last:
                 yield int(start), int(stop)
 
-    def place(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the rows of these nodes in results; any row beyond the halo."""
-        return self._place[nodes] if self.shared else nodes
-
     def chunks(self, away: int = 0) -> Iterator[Chunk]:
         """Yield the chunks within `away` hops of the own nodes, in order."""
         for i, (start, stop) in enumerate(self.spans(away)):
@@ -105,11 +101,13 @@ class WholeGraph:
     def rows(self, chunk: Chunk, array: np.ndarray, *, placed: bool = False) -> Any:
         """Return rows of an array [all nodes, *] for a chunk, padded with zeros.
 
-        Results of `collect` are `placed`: sorted by distance, not by node id.
+        Results of `collect` are `placed`: sorted by distance, not by node id. Nodes
+        beyond the halo get any row.
         """
         if self.single:  # All of them, in order.
             return array
-        nodes = self.place(chunk.nodes) if placed else chunk.nodes
+        placed = placed and self.shared
+        nodes = self._place[chunk.nodes] if placed else chunk.nodes
         return fill_rows(array, nodes, chunk.size)
 
     def all_features(self) -> jax.Array:
@@ -122,10 +120,10 @@ class WholeGraph:
     def features(self, chunk: Chunk, *, senders: bool) -> Any:
         """Return the features of a chunk's own nodes, or of all nodes it reads."""
         if not self.single:
-            return self._features(chunk, chunk.nodes if senders else None)
+            return self._features(chunk, senders)
         if not sp.issparse(self.graph.features):
             return self.all_features()
-        return self._keep("features", lambda: self._features(chunk, None))
+        return self._keep("features", lambda: self._features(chunk, False))
 
     def _keep(self, name: Any, make: Any) -> Any:
         if not self.single:
@@ -143,10 +141,10 @@ class WholeGraph:
         batch = pad(self.graph, subgraph, layout, features="resident", transposed=False)
         return Chunk(start, stop, subgraph.nodes, jax.device_put(batch))
 
-    def _features(self, chunk: Chunk, nodes: np.ndarray | None) -> Any:
-        count = chunk.size
-        if nodes is None:
-            nodes = chunk.nodes[: chunk.stop - chunk.start]
+    def _features(self, chunk: Chunk, senders: bool) -> Any:
+        nodes, count = chunk.nodes, chunk.size
+        if not senders:
+            nodes = nodes[: chunk.stop - chunk.start]
             count = chunk.batch.labels.shape[0]
         how = "sparse" if sp.issparse(self.graph.features) else "dense"
         values = num_values(self.graph, nodes)

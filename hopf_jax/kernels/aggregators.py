@@ -20,8 +20,15 @@ Shapes = dict[str, tuple[int, int]]
 
 
 def _no_weights(width: int, hidden: int) -> Shapes:
-    del width, hidden
     return {}
+
+
+def _pool(width: int, hidden: int) -> Shapes:
+    return {"pool": (width, hidden)}
+
+
+def _gates(width: int, hidden: int) -> Shapes:
+    return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +81,6 @@ class Aggregate:
 
 def _sum(graph, x, num_receivers, weights, draws, rows):
     """A x."""
-    del num_receivers, weights, draws
     return spmm(rows, graph.edges["weight"], x)
 
 
@@ -95,7 +101,6 @@ def _symmetric(graph, x, num_receivers, weights, draws, rows):
 
 def _max(graph, x, num_receivers, weights, draws):
     """max over the neighbours j of relu(x_j W); edge weights are ignored."""
-    del draws
     pooled = jax.nn.relu(matmul(x, weights["pool"]))  # [S, H]
     messages = jnp.take(pooled, graph.senders, axis=0, mode="clip")  # [E, H]
     largest = jax.ops.segment_max(
@@ -122,23 +127,15 @@ def _lstm(graph, x, num_receivers, weights, draws, rows, *, max_neighbors):
 
 def lstm(max_neighbors: int = 32) -> Aggregate:
     """Return GraphSAGE's LSTM over at most `max_neighbors` neighbours."""
-
-    def shapes(width: int, hidden: int) -> Shapes:
-        return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}
-
     return Aggregate(
         f"lstm-{max_neighbors}",
         functools.partial(_lstm, max_neighbors=max_neighbors),
-        shapes,
+        _gates,
         linear=False,
         ordered=True,
         sparse=True,
         csr=True,
     )
-
-
-def _pool(width: int, hidden: int) -> Shapes:
-    return {"pool": (width, hidden)}
 
 
 total = Aggregate("sum", _sum, csr=True)

@@ -77,7 +77,6 @@ def _save(longest, rows, entries, inputs, recurrent):
 
 def _restore(longest, saved, cotangent):
     rows, entries, blocks, kept, recurrent = saved
-    del longest
     if rows.transpose is None:
         raise ValueError("Rows without a transpose have no gradient.")
     arriving = jnp.take(cotangent, blocks.node, axis=0, mode="fill", fill_value=0)

@@ -1,34 +1,25 @@
 """A kernel with weights, as a flax module. No other file imports flax."""
 
 import dataclasses
-from typing import Any, Literal
+import functools
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from hopf_jax.batching import (
-    Batch,
-    HopGraph,
-    Matrix,
-    SparseMatrix,
-    matmul,
-    to_dense,
-)
+from hopf_jax.batching import Batch, HopGraph, Matrix, SparseMatrix, matmul, to_dense
 from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.propagation import (
     HopWeights,
     Products,
     Signals,
-    embedding,
+    feature_rows,
     first_products,
     propagate,
 )
 from hopf_jax.kernels.table import Kernel
-
-Init = Literal["glorot", "fan-out"]
-Precision = Literal["float32", "bfloat16"]
 
 
 def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
@@ -47,10 +38,7 @@ def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.A
     return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
 
 
-_INITIALIZERS = {
-    "glorot": _glorot,
-    "fan-out": _fan_out,
-}
+_INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +58,10 @@ class Net(nn.Module):
     kernel: Kernel
     sizes: Sizes
     dropout: float = 0.0
-    init_weights: Init = "glorot"
+    init_weights: Literal["glorot", "fan-out"] = "glorot"
     bias: bool = False
-    precision: Precision = "float32"  # Of products; weights are float32.
+    # Of products; weights are float32.
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def setup(self) -> None:
         """Declare the weights, under the paper's names."""
@@ -95,10 +84,10 @@ class Net(nn.Module):
         kernel, hidden = self.kernel, self.sizes.hidden
         if not kernel.learned_hops:
             return HopWeights(None, None, {})
-        psi_width = sum(widths[s] for s in kernel.psi)
         psi = phi = None
         aggregate = {}
         if kernel.psi:
+            psi_width = sum(widths[s] for s in kernel.psi)
             aggregate = {
                 name: self._matrix(f"w_{k}_{name}", *shape)
                 for name, shape in kernel.aggregate.shapes(psi_width, hidden).items()
@@ -129,6 +118,11 @@ class Net(nn.Module):
     def declare(self) -> None:
         """Declare the weights and compute nothing; for `init`."""
 
+    def weight_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shapes and types of all weights, by name."""
+        declare = functools.partial(self.init, method="declare")
+        return jax.eval_shape(declare, jax.random.key(0))["params"]
+
     def embed(
         self,
         x: Matrix,
@@ -140,8 +134,9 @@ class Net(nn.Module):
             return nn.relu(products.own)
         dropped = drop(words, 0, x, self.dropout)
         if not self.kernel.input_layer:
-            phi: Any = self.hops[0].phi
-            return nn.relu(embedding(self.kernel, phi, dropped, self.sizes.features))
+            # The rows of W_1_phi without those for the node's own label summary.
+            own = feature_rows(self.kernel.phi, self.hops[0].phi, self.sizes.features)
+            return nn.relu(matmul(dropped, own))
         h = matmul(dropped, self.w_0)
         h = nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
         return h.astype(self.precision)
@@ -232,24 +227,11 @@ class Net(nn.Module):
         Args:
           batch: A padded subgraph.
           x: Features of its nodes, [N, F].
-          summary: Label summaries of its nodes, [N, C]; no gradient flows into them.
+          summary: Label summaries of its nodes, [N, C].
           words: Random words [2] of a training step; None to predict.
           neighbours: What its nodes read from their neighbours at hop 1, [N, *], if it
             is precomputed; the batch then reaches one hop less.
         """
-        if summary is not None:
-            summary = jax.lax.stop_gradient(summary)
-        return self.logits(batch, x, summary, words, neighbours)
-
-    def logits(
-        self,
-        batch: Batch,
-        x: Matrix,
-        summary: jax.Array | None,
-        words: jax.Array | None = None,
-        neighbours: jax.Array | None = None,
-    ) -> jax.Array:
-        """Return the same as calling the net, but differentiable in the summaries."""
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
         return self.readout(run_hops(self.kernel, self.num_layers, steps), words)
 

@@ -47,7 +47,7 @@ def first_products(
 ) -> Products:
     """Return X [W_phi | W_psi] with one pass over the sparse features."""
     both = [
-        _feature_rows(names, w, num_features)
+        feature_rows(names, w, num_features)
         for names, w in ((kernel.phi, weights.phi), (kernel.psi, weights.psi))
     ]
     product = matmul(x, jnp.concatenate(both, axis=1))
@@ -85,13 +85,9 @@ def propagate(
     parts = []
     if kernel.psi:
         read = _read(signals, kernel.psi)
-        early = (
-            neighbours is None
-            and kernel.aggregate.linear
-            and _multiply_first(
-                read, weights.psi, num_receivers, graph.senders.shape[0]
-            )
-        )
+        num_edges = graph.senders.shape[0]
+        early = neighbours is None and kernel.aggregate.linear
+        early = early and _multiply_first(read, weights.psi, num_receivers, num_edges)
         if early:
             senders = graph.nodes["degree"].shape[0]
             known = None if products is None else products.read
@@ -124,20 +120,6 @@ def propagate(
     )
 
 
-def embedding(
-    kernel: Kernel, phi: jax.Array, x: Matrix, num_features: int
-) -> jax.Array:
-    """Return X W_1_phi [N, H], of which h_0 is made where the first hop reads X.
-
-    Args:
-      kernel: A kernel that reads features at its first hop.
-      phi: W_1_phi, with rows for label summaries too if the node reads its own.
-      x: Features [N, F], dense or sparse.
-      num_features: F.
-    """
-    return matmul(x, _feature_rows(kernel.phi, phi, num_features))
-
-
 def _read(signals: Signals, names: tuple[Signal, ...]) -> tuple[Matrix, ...]:
     """Return the named signals, each [S, *]."""
     return tuple(getattr(signals, name) for name in names)
@@ -147,10 +129,10 @@ def _side_by_side(read: tuple[Matrix, ...]) -> Matrix:
     return read[0] if len(read) == 1 else jnp.concatenate(read, axis=1)
 
 
-def _feature_rows(
+def feature_rows(
     names: tuple[Signal, ...], weights: Any, num_features: int
 ) -> jax.Array:
-    """Return the rows of the weights that multiply the features."""
+    """Return the rows of a first hop's weights that multiply the features, [F, H]."""
     summary = weights.shape[0] - (len(names) - names.count("y")) * num_features
     widths = [summary if name == "y" else num_features for name in names]
     blocks = jnp.split(weights, list(itertools.accumulate(widths))[:-1])

@@ -7,7 +7,7 @@ from typing import Literal
 
 import jax
 
-from hopf_jax.config import Flag, Number, Whole, check_fields, constrained
+from hopf_jax.config import Number, Whole, check_fields, constrained
 from hopf_jax.kernels.aggregators import (
     AGGREGATES,
     Aggregate,
@@ -29,7 +29,7 @@ class Gate:
     power: float = constrained(Number(), 0.0)
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a gate that is no number."""
+        """Raise `ValueError` for a gate that is not a number."""
         check_fields(self)
 
     def __call__(self, degree: jax.Array) -> jax.Array | float:
@@ -67,11 +67,11 @@ class Kernel:
     aggregate: Aggregate
     alpha: Gate = one
     beta: Gate = one
-    shared_weights: bool = constrained(Flag(), False)
-    concat: bool = constrained(Flag(), False)
+    shared_weights: bool = False
+    concat: bool = False
     skip_from: int = constrained(Whole(0), 0)
-    input_layer: bool = constrained(Flag(), False)
-    learned_hops: bool = constrained(Flag(), True)
+    input_layer: bool = False
+    learned_hops: bool = True
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a kernel that cannot be computed."""

@@ -1,11 +1,6 @@
 """Training: loss, epochs, members, the stopping rule and the plan of a run."""
 
-from hopf_jax.learning.epoch import (
-    Program,
-    evaluate_groups,
-    first_state,
-    train_groups,
-)
+from hopf_jax.learning.epoch import Program, evaluate_groups, first_state, train_groups
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import Inputs, Objective, Params, label_weights, zero_totals
 from hopf_jax.learning.plan import Plan, make_plan
@@ -19,7 +14,6 @@ from hopf_jax.learning.run_state import (
     MemberState,
     Progress,
     RunState,
-    State,
     execution_notes,
     identify,
 )

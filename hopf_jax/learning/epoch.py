@@ -90,7 +90,6 @@ def _evaluate(program, groups, totals, inputs, params):
 
     def step(totals, total):
         def one(batch, number):
-            del number
             return batch_loss(net, objective, params, batch, inputs, None)[1]
 
         return jax.tree.map(jnp.add, totals, total(one))
@@ -98,12 +97,6 @@ def _evaluate(program, groups, totals, inputs, params):
     for group in groups:
         totals = _over(program, group, totals, step)
     return totals
-
-
-def _epoch(program, groups, state, inputs, key, learning_rate, zero):
-    train, validation = groups
-    state, totals = _train(program, train, (state, zero), inputs, key, learning_rate)
-    return state, totals, _evaluate(program, validation, zero, inputs, state.params)
 
 
 @functools.partial(jax.jit, static_argnames=("program",))
@@ -123,7 +116,12 @@ def evaluate_groups(program, groups, totals, inputs, params):
 @functools.partial(jax.jit, static_argnames=("program",))
 def resident_epoch(program, groups, state, inputs, key, rate, zero):
     """Run one epoch and its validation in one call, with all batches resident."""
-    epoch = functools.partial(_epoch, program)
+
+    def epoch(groups, state, inputs, key, rate, zero):
+        train, validation = groups
+        state, totals = _train(program, train, (state, zero), inputs, key, rate)
+        return state, totals, _evaluate(program, validation, zero, inputs, state.params)
+
     return program.sharding.run(epoch, groups, state, inputs, key, rate, zero)
 
 

@@ -41,10 +41,7 @@ class FirstHop:
         Args:
           summary: Label summaries [all nodes, *], or None where the kernel reads none.
         """
-
-        def read(chunk: Chunk) -> Any:
-            return self._whole.rows(chunk, np.asarray(summary))
-
+        read = functools.partial(self._whole.rows, array=np.asarray(summary))
         return tuple(
             self._aggregated(read) if name == "y" else self._read
             for name in self._kernel.psi

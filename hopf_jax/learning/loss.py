@@ -90,7 +90,9 @@ def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
     """Return features, label summaries and precomputed neighbours of a batch."""
     ids = batch.graph.nodes["id"]
     x = inputs.features[ids] if batch.features is None else batch.features
-    summary = None if inputs.summary is None else inputs.summary[ids]
+    summary = None
+    if inputs.summary is not None:  # An input of the iteration: no gradient flows back.
+        summary = jax.lax.stop_gradient(inputs.summary[ids])
     if inputs.neighbours is None:
         return x, summary, None
     blocks = [block[ids] for block in inputs.neighbours]
@@ -119,14 +121,9 @@ def batch_loss(
     true = batch.labels > 0
     predicted = predicted_labels(logits, true, objective)
     real = batch.mask[:, None] > 0
-    totals = Totals(
-        loss,
-        roots,
-        *(
-            jnp.sum(hit & real, axis=0, dtype=jnp.int32)
-            for hit in (predicted & true, predicted & ~true, ~predicted & true)
-        ),
-    )
+    outcomes = (predicted & true, predicted & ~true, ~predicted & true)
+    counts = (jnp.sum(o & real, axis=0, dtype=jnp.int32) for o in outcomes)
+    totals = Totals(loss, roots, *counts)
     return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
 
 

@@ -89,11 +89,6 @@ class Population:
             make_loader(graph, held, plan.validation, seed, plan.sharding),
         )
 
-    def name(self, member: int) -> str:
-        """Return a prefix of errors that names a member."""
-        del member
-        return ""
-
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
         """Return what all batches of an iteration share, given label summaries."""
         (summary,), (omega,) = summaries, self._omegas
@@ -112,7 +107,6 @@ class Population:
 
     def take(self, tree: Any, member: int) -> Any:
         """Return the part of one member."""
-        del member
         return tree
 
     def choose(self, which: np.ndarray, one: Any, other: Any) -> Any:
@@ -130,7 +124,6 @@ class Population:
         zero: Totals,
     ) -> tuple[State, list[Totals], list[Totals]]:
         """Run an epoch; return the new state, and totals of each member."""
-        del live
         state, seen, held = run_epoch(
             self._program, self.loaders, state, inputs, key, epoch, rates[0], zero
         )
@@ -157,10 +150,6 @@ class JointPopulation(Population):
             _JointLoader(graphs, seeds, "validation", plan.validation),
         )
         self._one_key = len(set(seeds)) == 1
-
-    def name(self, member: int) -> str:
-        """Return a prefix of errors that names a member."""
-        return f"graphs[{member}]: "
 
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
         """Return what all batches of an iteration share, and set which is by member."""

@@ -19,6 +19,7 @@ from hopf_jax.learning.stopping import Patience
 from hopf_jax.runtime import digest
 
 _FORMAT = 2  # Of checkpoints; 1 was version 0.1's.
+_PLAIN = ("iterations", "best", "finished")  # Fields saved as they are.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -86,14 +87,8 @@ class RunState(NamedTuple):
         arrays: dict[str, Any] = {}
         members = []
         for i, member in enumerate(self.members):
-            members.append(
-                {
-                    "history": member.history[: member.num_epochs],
-                    "iterations": member.iterations,
-                    "best": member.best,
-                    "finished": member.finished,
-                }
-            )
+            plain = {name: getattr(member, name) for name in _PLAIN}
+            members.append({"history": member.history[: member.num_epochs]} | plain)
             arrays[f"{i}.probabilities"] = member.probabilities
             if member.summary is not None:
                 arrays[f"{i}.summary"] = member.summary
@@ -120,19 +115,18 @@ class RunState(NamedTuple):
           data, arrays: What `pack` returned. Arrays without elements may be missing.
           like: Shapes of the state of one member.
         """
-
         count = len(data["members"])
         axes = (count,) if count > 1 else ()
 
         def found(name: str, leaf: Any, axes: tuple[int, ...] = ()) -> np.ndarray:
-            empty = np.zeros((*axes, *leaf.shape), leaf.dtype)
-            return arrays.get(name, empty)
+            return arrays.get(name, np.zeros((*axes, *leaf.shape), leaf.dtype))
 
         def tree(name: str) -> State:
             leaves, structure = jax.tree.flatten(like)
             each = [found(f"{name}.{i}", leaf, axes) for i, leaf in enumerate(leaves)]
             return jax.tree.unflatten(structure, each)
 
+        none, shapes = np.zeros(0, np.float32), like.params.items()
         members = []
         for i, about in enumerate(data["members"]):
             times = range(1, len(about["iterations"]) + 1)
@@ -142,15 +136,13 @@ class RunState(NamedTuple):
                     history=about["history"],
                     num_epochs=len(about["history"]),
                     weights=tuple(
-                        {n: found(f"{i}.weights.{t}.{n}", w) for n, w in of.items()}
-                        for t, of in ((t, like.params) for t in times)
+                        {n: found(f"{i}.weights.{t}.{n}", w) for n, w in shapes}
+                        for t in times
                     ),
                     iterations=tuple(about["iterations"]),
                     right=tuple(arrays[f"{i}.right.{t}"] for t in times),
                     best=about["best"],
-                    probabilities=arrays.get(
-                        f"{i}.probabilities", np.zeros(0, np.float32)
-                    ),
+                    probabilities=arrays.get(f"{i}.probabilities", none),
                     finished=about["finished"],
                 )
             )

@@ -86,9 +86,7 @@ class Patience:
 
 
 def as_good_as_any(
-    held: Sequence[Mapping[str, float]],
-    right: Sequence[np.ndarray],
-    errors: float = 2,
+    held: Sequence[Mapping[str, float]], right: Sequence[np.ndarray], errors: float = 2
 ) -> bool:
     """Return whether to report the last iteration rather than an earlier one.
 

@@ -18,12 +18,6 @@ from hopf_jax.learning.stopping import Patience
 Record = dict[str, float]
 
 
-def first_rule(config: Config) -> Patience:
-    """Return the stopping rule before the first epoch."""
-    least = min(config.min_epochs, config.max_epochs)
-    return Patience(config.learning_rate, config.patience, least)
-
-
 def judge(rule: Patience, epoch: int, seen: Totals, held: Totals) -> tuple[str, Record]:
     """Update the stopping rule; return its action and the record of the epoch.
 
@@ -68,9 +62,10 @@ def learn(
     """
     count = len(params)
     if progress is None:
-        epoch, rules = 0, [first_rule(config) for _ in range(count)]
-        for i in range(count):
-            rules[i].stopped = live is not None and not live[i]
+        least = min(config.min_epochs, config.max_epochs)
+        rule = Patience(config.learning_rate, config.patience, least)
+        alive = [True] * count if live is None else live
+        epoch, rules = 0, [dataclasses.replace(rule, stopped=not a) for a in alive]
         state = best = population.start(params)
     else:
         epoch, state, best, saved = progress
@@ -92,7 +87,8 @@ def learn(
             try:
                 actions[i], records[i] = judge(rules[i], epoch, seen[i], held[i])
             except ValueError as error:
-                raise ValueError(f"{population.name(i)}{error}") from error
+                where = f"graphs[{i}]: " if count > 1 else ""
+                raise ValueError(f"{where}{error}") from error
         best = population.choose(actions == "keep", state, best)
         state = population.choose(actions == "restore", best, state)
         seconds = (time.perf_counter() - begun) / len(records)

@@ -99,9 +99,8 @@ def calibrate(graph: Graph, probabilities: np.ndarray) -> Calibration:
     said, true = probabilities[nodes[:most]], graph.labels[nodes[:most]]
     temperature = fit_temperature(said, true, many)
     before = {"validation": calibration_error(said, true, many)}
-    after: dict[str, float | None] = {
-        "validation": _cross_validated_error(said, true, many)
-    }
+    held_out = _cross_validated_error(said, true, many)
+    after: dict[str, float | None] = {"validation": held_out}
     if graph.test.any():
         said, true = probabilities[graph.test], graph.labels[graph.test]
         before["test"] = calibration_error(said, true, many)

@@ -174,7 +174,7 @@ def _influence(
     """Return the influence of all nodes of a batch on its first root, twice [N]."""
 
     def logits(x: jax.Array, y: jax.Array | None) -> jax.Array:
-        return net.apply({"params": params}, batch, x, y, method="logits")[0]
+        return net.apply({"params": params}, batch, x, y)[0]
 
     x = jnp.asarray(batch.features)
     _, pull_back = jax.vjp(logits, x, summary)

@@ -3,15 +3,14 @@
 import io
 from collections.abc import Sequence
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-if TYPE_CHECKING:
-    from hopf_jax.results.explanations import Explanation
+from hopf_jax.results.explanations import Explanation
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -105,7 +104,7 @@ def plot_comparison(
     return figure
 
 
-def plot_explanation(explanation: "Explanation", most: int) -> Picture:
+def plot_explanation(explanation: Explanation, most: int) -> Picture:
     """Plot the shares of a prediction, and the neighbourhood it reads, by hop.
 
     Args:
@@ -137,7 +136,7 @@ def plot_explanation(explanation: "Explanation", most: int) -> Picture:
     return figure
 
 
-def hop_tree(explanation: "Explanation", most: int) -> tuple[np.ndarray, ...]:
+def hop_tree(explanation: Explanation, most: int) -> tuple[np.ndarray, ...]:
     """Choose the nodes to draw and their positions, in rings by hop.
 
     The parent of a node, beyond which it is drawn, is the node of the largest share
@@ -201,7 +200,7 @@ def _draw_edges(
 
 
 def _draw_nodes(
-    axes: Any, explanation: "Explanation", places: np.ndarray, at: np.ndarray
+    axes: Any, explanation: Explanation, places: np.ndarray, at: np.ndarray
 ) -> None:
     """Draw discs with node ids, coloured by predicted label."""
     share = (explanation.attributes + explanation.labels)[places]

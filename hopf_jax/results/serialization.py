@@ -1,7 +1,6 @@
 """Saving and loading a result: an uncompressed npz file, checked when it is read."""
 
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import zipfile
 import zlib
 from typing import Any
 
-import jax
 import numpy as np
 
 from hopf_jax.config import Whole, config_from_json
@@ -23,7 +21,7 @@ from hopf_jax.kernels import (
 )
 from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.result import Result, make_net
-from hopf_jax.runtime import is_main, write_atomically
+from hopf_jax.runtime import is_main, load_npz, write_atomically
 
 _FORMAT = 2
 _OLDER = (1,)  # Without a calibration.
@@ -93,9 +91,7 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])
-    declare = functools.partial(net.init, method="declare")
-    params = jax.eval_shape(declare, jax.random.key(0))["params"]
-    wanted = {name: leaf.shape for name, leaf in params.items()}
+    wanted = {name: leaf.shape for name, leaf in net.weight_shapes().items()}
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
         if found != wanted or not all(map(_is_float32, params.values())):
@@ -109,14 +105,10 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
 
 def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the JSON part of a file and its arrays; raise one of `_UNREADABLE`."""
-    # Opened here, because numpy leaves a damaged file open.
-    with open(path, "rb") as file:
-        with zipfile.ZipFile(file) as listed:
-            if any(info.compress_type for info in listed.infolist()):
-                raise ValueError("it is compressed")  # It could fill all memory.
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+    with zipfile.ZipFile(path) as listed:
+        if any(info.compress_type for info in listed.infolist()):
+            raise ValueError("it is compressed")  # It could fill all memory.
+    arrays = load_npz(path)
     meta = json.loads(arrays.pop("meta").tobytes())
     if meta["format"] not in (_FORMAT, *_OLDER):
         raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")

@@ -109,7 +109,7 @@ class Checkpoints:
         try:
             path = epath.Path(workdir).expanduser()
             if os.fspath(path).startswith("gs://"):
-                # Orbax would miss it at the third checkpoint, when it prunes.
+                # Orbax needs it to prune, from the third checkpoint on: fail at once.
                 importlib.import_module("google.cloud.storage")
             else:
                 path = path.absolute()  # As orbax wants it.
@@ -154,11 +154,10 @@ class Checkpoints:
         A checkpoint that cannot be read is removed with a warning, and the one before
         it is used: the run then repeats some epochs, and ends the same.
         """
+        standard = self._ocp.args.StandardRestore()
         for step in sorted(self._manager.all_steps(), reverse=True):
             try:
-                arrays = self._manager.restore(
-                    step, args=self._ocp.args.StandardRestore()
-                )
+                arrays = self._manager.restore(step, args=standard)
                 meta = _unseal(arrays)
             except Exception as error:  # Damaged files fail in many ways.
                 warnings.warn(
@@ -236,7 +235,7 @@ def _differences(mine: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _seal(meta: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    # Orbax saves no array without elements, nor is there anything in one to save.
+    # Orbax cannot save arrays without elements; readers know their shapes.
     arrays = {name: np.asarray(a) for name, a in arrays.items() if a.size}
     arrays[_META] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     return arrays | {_SEAL: np.frombuffer(digest(arrays), np.uint8)}

@@ -60,7 +60,7 @@ class StepSharding:
 
     @property
     def own_lanes(self) -> list[int]:
-        """Return the lanes of this process's devices, in order."""
+        """Lanes of this process's devices, in order."""
         here = [d.process_index == jax.process_index() for d in self.mesh.devices.flat]
         return [n for n in range(self.lanes) if here[n // self.lanes_per_device]]
 

@@ -57,7 +57,6 @@ class Interruption:
             signal.signal(*self._before.popitem())
 
     def _handle(self, number: int, frame: Any) -> None:
-        del frame
         if self._number is None:
             self._number, self._came = number, time.monotonic()
             self.check()

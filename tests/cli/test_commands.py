@@ -466,8 +466,8 @@ def test_every_setting_is_an_option_with_help(command, capsys):
     parser = options.make_parser("0")
     out = ["--out", "o"] if command == "fit" else []
     given = parser.parse_args([command, "e", "f", "--labels", "l", *out])
-    assert options.config_of(given) == Config()
-    assert options.execution_of(given) == Execution()
+    assert options.settings_of(given, Config) == Config()
+    assert options.settings_of(given, Execution) == Execution()
     with pytest.raises(SystemExit) as exit:
         commands.main([command, "--help"])
     assert exit.value.code == 0

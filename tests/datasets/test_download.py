@@ -196,9 +196,7 @@ def test_a_full_disk(toy, server, tmp_path, monkeypatch):
     assert len(load_contents(from_server(toy, server)).labels) == 4
 
 
-TOY_WHEEL = Wheel(
-    "hopf-toy-data==1.0", "3.8", "cp38", "manylinux1_x86_64", "toydata/files"
-)
+TOY_WHEEL = Wheel("toydata/files", "hopf-toy-data==1.0")
 
 
 @pytest.fixture
