@@ -99,8 +99,8 @@ def _wait(started: Sequence[subprocess.Popen], grace: float) -> int:
             elif failed_at is not None:
                 after = time.monotonic() - failed_at
                 output.log(
-                    f"launch: process {index} ended with status {status}, {after:.1f} s "
-                    "later"
+                    f"launch: process {index} ended with status {status}, "
+                    f"{after:.1f} s later"
                 )
         if len(ended) == len(started):
             return first

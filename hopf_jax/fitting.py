@@ -73,11 +73,11 @@ def fit(
       progress: Show a progress bar on stderr; "auto" shows it in a terminal and in a
         notebook.
       workdir: A folder for this run alone, local or gs://. Checkpoints are saved there,
-        also at SIGTERM and SIGINT. The same call again resumes a run that was stopped,
+        also on SIGTERM and SIGINT. The same call again resumes a run that was stopped,
         and ends with the same result, bit for bit; or returns the result of a finished
         run.
-      checkpoint_every: Number of epochs between checkpoints, with a workdir. Larger
-        where checkpoints would take more than a twentieth of the time. 1 or more.
+      checkpoint_every: Number of epochs between checkpoints, with a workdir. The
+        interval grows if saving would take more than 5% of the time. 1 or more.
       execution: Memory, chunk size and devices; the defaults if None. A run may be
         resumed with another `Execution`.
 
@@ -118,12 +118,12 @@ def fit_folds(
 ) -> list[Result]:
     """Run `fit` on several splits of one graph, in one program per epoch if possible.
 
-    Each member has the batches, the random bits and the stopping rule that `fit` gives
-    it; one that has stopped keeps its best weights and waits for the others. Numbers
-    are those of `fit` up to rounding: first losses agree to 1e-4, later ones drift
-    apart as far as training amplifies that. Members that do not fit into one program
-    (other graphs, numbers of batches, sampled neighbours, too little memory) are
-    trained one after another.
+    Each graph is one member of the run, with the batches, random bits and stopping rule
+    that `fit` gives it; one that has stopped keeps its best weights and waits for the
+    others. Results are those of `fit` up to rounding: first losses agree to 1e-4, later
+    ones diverge as training amplifies rounding. Members that do not fit into one
+    program (different graphs or numbers of batches, sampled neighbours, or too little
+    memory) are trained one after another.
 
     Args:
       graphs: The same graph with different splits.
@@ -193,12 +193,14 @@ def _fit_members(
     """Run the HOPF loop over members; return one `Result` per graph.
 
     Algorithm 1: start from empty label summaries; learn to predict from them; infer all
-    nodes; make the next summaries of these predictions; repeat.
+    nodes; make the next summaries from these predictions; repeat.
 
     Args:
       given, seeds: Graphs and seeds, one per member.
       tell: Called with a member and the record of its epoch, in the first process.
-      workdir: As in `fit`, like all that follow.
+      workdir: As in `fit`.
+      model, config, execution, progress, checkpoint_every: As in `fit`.
+      make_population: The class of the population that is trained.
     """
     kernel = find_kernel(model)
     config = Config() if config is None else config
@@ -228,9 +230,8 @@ def _fit_members(
             population = make_population(
                 net, objective, members, plan, whole, config.weighted_loss
             )
-        with progress_bar(
-            progress, desc="fit", unit=" epochs", initial=run.num_epochs
-        ) as bar:
+        done = sum(state.num_epochs for state in run.members)
+        with progress_bar(progress, desc="fit", unit=" epochs", initial=done) as bar:
             while not run.finished:
                 run = _iterate(population, whole, config, run, save, bar, tell)
                 save(run)
@@ -268,12 +269,15 @@ def _iterate(
     """Run one iteration of Algorithm 1 for all members that are not finished."""
     net, states = population.net, run.members
     live = [not state.finished for state in states]
+    # Members that are not finished have completed the same number of iterations.
     t = 1 + max(len(state.iterations) for state in states)
     last = [state.weights[-1] if state.weights else None for state in states]
     starts = [
         start_iteration(net, member.seed, t, params, config.warm_start)
         for member, params in zip(population.members, last, strict=True)
     ]
+
+    before = run.num_epochs - (run.progress.epoch if run.progress else 0)
 
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
         for i, record in records.items():
@@ -289,7 +293,7 @@ def _iterate(
             if is_main():
                 tell(i, states[i].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
-        save(RunState(now, progress))
+        save(RunState(now, progress, before + progress.epoch))
 
     # Learn, with the label summaries of the previous iteration as fixed inputs.
     params = learn(
@@ -309,7 +313,12 @@ def _iterate(
             states, population.members, params, live, strict=True
         )
     ]
-    return RunState(tuple(completed))
+    epochs = max(
+        state.iterations[-1]["epochs"]
+        for state, alive in zip(completed, live, strict=True)
+        if alive
+    )
+    return RunState(tuple(completed), None, before + epochs)
 
 
 def _complete(
@@ -379,7 +388,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
 
 
 def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
-    """Return the widths of a kernel on a graph."""
+    """Return the layer widths of a kernel on a graph."""
     features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
     summary = 0
     if kernel.iterative:
@@ -390,7 +399,7 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
 
 @functools.partial(jax.jit, static_argnames=("net",))
 def _draw(net, seed, iteration):
-    """Return the key of an iteration and new weights, from one program."""
+    """Return the key of an iteration and new weights, in one jitted call."""
     key = jax.random.key(seed)
     learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
     return learn_key, net.init(init_key, method="declare")["params"]

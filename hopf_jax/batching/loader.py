@@ -37,7 +37,7 @@ class Group(NamedTuple):
     batches: Batch  # Every leaf has a leading axis [B], with B at least 2.
     numbers: Array  # [B], the number of each batch, which seeds its random bits.
     order: Array  # [B]
-    trips: Array  # Number of steps, as data: one program for any number.
+    trips: Array  # Number of steps; an array, so that one program serves any number.
     lanes: Array | None = None  # Lanes per device, where a step has several.
 
 
@@ -55,11 +55,11 @@ class LoaderSettings:
 
 
 class Loader:
-    """The batches of some roots, epoch by epoch, deterministic by (seed, epoch, step).
+    """The batches of some roots, epoch by epoch, determined by (seed, epoch, step).
 
     Roots are dealt once into batches of equal size. Where the batches fit the memory
     budget and no neighbours are sampled, they are padded once and stay on the device;
-    otherwise a thread prepares one batch while another is in use. Numbers are the same
+    otherwise a thread prepares one batch while another is in use. Results are the same
     either way.
     """
 
@@ -107,7 +107,7 @@ class Loader:
         )
 
     def parts(self, epoch: int) -> Iterator[tuple[Group, ...]]:
-        """Yield the batches of an epoch by program call: all if resident, else each."""
+        """Yield what each program call gets: all batches if resident, else one each."""
         if self.resident:
             yield self.groups(epoch)
         else:
@@ -115,7 +115,7 @@ class Loader:
                 yield (group,)
 
     def stream(self, epoch: int) -> Iterator[Group]:
-        """Yield the same batches in the same order, one at a time, prefetched."""
+        """Yield the batches of `groups` in the same order, one by one, prefetched."""
         plan = [
             (members[place], layout)
             for g, (layout, members) in enumerate(
@@ -146,7 +146,7 @@ class Loader:
         return self._rows(self.num_batches) * self._bytes(layout)
 
     def _shared_layout(self, num_roots: int) -> Layout:
-        """Return a layout for this number of roots, whichever they are."""
+        """Return a layout for any roots of this number."""
         rng, size = np.random.default_rng(0), self.how.batch_size
         sizes: list[tuple[int, ...]] = []
         while len(sizes) < _FEW_BATCHES:
@@ -159,7 +159,7 @@ class Loader:
         return Layout.over(room, self.how.num_hops)
 
     def _arrange(self) -> None:
-        """Adjust layouts and members; for subclasses."""
+        """Adjust layouts and members: a hook for subclasses."""
 
     def _measure(self, epoch: int) -> np.ndarray:
         """Return the sizes of all batches of an epoch, [B, 2K + 2]."""

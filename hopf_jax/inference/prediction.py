@@ -28,10 +28,11 @@ def predict_logits(
       net: The kernel and its widths.
       params: Its weights.
       whole: The graph in chunks.
-      summary: Label summaries [all nodes, C], or None where the kernel reads none.
+      summary: Label summaries [all nodes, *], or None where the kernel reads none.
       with_hidden: Also return h_K; None otherwise.
     """
-    # Other kernels pass once, and the symmetric ones round differently in one program.
+    # Kernels that do not iterate predict once, so that one program gains little, and it
+    # would round differently for symmetric aggregators.
     if whole.single and net.kernel.iterative:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
@@ -65,7 +66,7 @@ class _OneProgramSteps:
         self.graph = batch.hop_graph(0)
 
     def call(self, method, *arguments):
-        # The barrier keeps the rounding of separate programs: nothing is fused.
+        # The barrier prevents fusion, so that rounding is that of separate programs.
         out = self.net.apply({"params": self.params}, *arguments, method=method)
         return jax.lax.optimization_barrier(out)
 
@@ -114,7 +115,7 @@ class _ChunkSteps:
         return collect(parts, self.whole.count(away))
 
     def stored(self, h: np.ndarray | None) -> np.ndarray:
-        """Return a signal as an array; the features are written out."""
+        """Return a signal as an array, with features as dense ones."""
         if h is not None:
             return h
         width, whole = self.net.sizes.features, self.whole

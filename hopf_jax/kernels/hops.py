@@ -10,18 +10,13 @@ from hopf_jax.kernels.table import Kernel
 
 
 class Steps(Protocol):
-    """How signals are read and computed; what a signal is, is up to the steps."""
+    """How signals are read and computed, in a representation of their own."""
 
     def features(self) -> Any:
         """Return X as the first hop reads it."""
 
     def embed(self, away: int) -> Any:
-        """Return h_0 of all nodes that hops after the next one read.
-
-        Args:
-          away: Distance in hops from the roots at which h_1 is computed; K where the
-            embedding is an input layer.
-        """
+        """Return h_0 of the nodes within `away` hops of the roots, or of more nodes."""
 
     def hop(self, k: int, away: int, h0: Any, h: Any) -> Any:
         """Return h_k of the nodes within `away` hops of the roots."""

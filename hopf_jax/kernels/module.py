@@ -43,7 +43,7 @@ _INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Widths of a net; static under jit."""
+    """Widths and depth of a net; static under jit."""
 
     features: int
     labels: int
@@ -142,7 +142,7 @@ class Net(nn.Module):
         return h.astype(self.precision)
 
     def readable(self, x: Matrix) -> Matrix:
-        """Return features as the first hop reads them: dense if it has no weights."""
+        """Return features as the first hop reads them: dense, or sparse before weights."""
         return x if self.kernel.multiplies_input else to_dense(x, self.sizes.features)
 
     def hop(
@@ -156,17 +156,22 @@ class Net(nn.Module):
     ) -> jax.Array:
         """Return h_k [R, *] of the receivers of hop k (1 to K).
 
-        What they read from their neighbours may be given; then no edges are read. So
-        may products of sparse features with the weights of this hop.
+        Args:
+          k: The hop.
+          hop: Its edges.
+          signals: What its senders can read, each [S, *].
+          words: Random words [2] of a training step; None to predict.
+          neighbours: F(A) Psi [R, *] if it is known; edges are not read then.
+          products: Products of sparse features with its weights, if they are known.
         """
         kernel = self.kernel
         if not kernel.learned_hops:
             out = propagate(kernel, self.hops[k - 1], hop, signals)
             return out + signals.h[: hop.num_receivers] if self._skips(k) else out
         signals = Signals(*(self._rounded(signal) for signal in signals))
-        # Label summaries are not dropped: they are few, and uncertain as they are.
+        # Label summaries are not dropped: they have few columns, and are noisy.
         if k == 1 and not kernel.input_layer:
-            x = drop(words, 0, signals.h, self.dropout)  # As `embed` drops them.
+            x = drop(words, 0, signals.h, self.dropout)  # The mask of `embed`.
             dropped = signals._replace(h0=x, h=x)
         else:
             dropped = signals._replace(
@@ -262,19 +267,23 @@ class _BatchSteps:
         return self.net.hop(k, hop, signals, self.words, *known)
 
     def _hop_graph(self, away: int) -> HopGraph:
-        # Only the roots are needed where no hop reads the previous one of neighbours.
+        # If no hop reads the hidden states of neighbours, only the roots are needed.
         return self.batch.hop_graph(away if "h" in self.net.kernel.psi else 0)
 
 
 def first_rows(signal: Matrix, count: int) -> Matrix:
-    """Return the first rows of a dense signal; sparse ones are cut after products."""
+    """Return the first rows of a dense signal; sparse ones are sliced later."""
     if signal is None or isinstance(signal, SparseMatrix):
         return signal
     return signal[:count]
 
 
 def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
-    """Drop entries of x, or non-zeros of a sparse matrix, at a rate."""
+    """Apply dropout to x; of a sparse matrix, to its non-zeros.
+
+    Every `site` has its own random bits: 0 for the features, 1 for the output layer,
+    and 3k, 3k + 1 for h_0 and h at hop k.
+    """
     if words is None or rate == 0 or x is None:
         return x
     if isinstance(x, SparseMatrix):

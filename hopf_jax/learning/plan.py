@@ -18,13 +18,13 @@ class Plan:
 
     Attributes:
       precompute: F(A) Psi of the first hop is computed once per iteration for all nodes
-        (`first_hop.py`), and batches reach one hop less.
-      features: Where the features of batches are: "resident" on the device, or in every
+        (`first_hop.py`), and batches span one hop fewer.
+      features: Where batches find their features: "resident" on the device, or in every
         batch, "sparse" or "dense".
       training, validation: How batches of training and of validation nodes are made.
         They are kept on the device if they fit their memory budget.
       sharding: The devices that share the batches of a step.
-      halo: Number of hops that a prediction reads, over all hops of the kernel.
+      halo: Distance in hops to the farthest node that a prediction depends on.
       chunk_edges: Number of edges per chunk when all nodes are predicted.
     """
 
@@ -37,7 +37,7 @@ class Plan:
     chunk_edges: int
 
     def whole_graph(self, graph: Graph) -> WholeGraph:
-        """Return all nodes in chunks; in a job of several processes its own share."""
+        """Return the graph in chunks; in a job of several processes, its own share."""
         count = jax.process_count()
         if count == 1:
             return WholeGraph(graph, self.chunk_edges)
@@ -50,10 +50,10 @@ def make_plan(
 ) -> Plan:
     """Decide how a kernel is trained on a graph.
 
-    The first hop is precomputed where F(A) Psi is constant, as neither dropout nor
-    sampling comes before it, and no larger than dense features, which are on the device
-    anyway. The memory budget plays no part in that, so that streamed and resident
-    training give the same numbers.
+    The first hop is precomputed if F(A) Psi is constant (no dropout or sampling before
+    it) and no larger than the dense features, which are on the device anyway. This
+    ignores the memory budget, so that streamed and resident training give the same
+    results.
     """
     features = feature_placement(graph)
     layers = kernel.num_layers(config.num_hops)

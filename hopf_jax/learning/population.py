@@ -2,8 +2,8 @@
 
 `fit` trains one member, `fit_folds` one per split. Members whose batches agree in shape
 train in one program per epoch: weights, optimizer state and batches get a leading axis
-of members. On an accelerator that axis is a `vmap`: small nets that leave it idle
-become one larger one. On a CPU, where a batched sparse product is slow, it is a loop.
+of members. On an accelerator that axis is a `vmap`: nets too small to fill it run as
+one larger batch. On a CPU, where a batched sparse product is slow, it is a loop.
 """
 
 import dataclasses
@@ -47,14 +47,14 @@ class Member(NamedTuple):
 
 
 class Population:
-    """One member: arrays have no axis of members.
+    """The members of a run; here a single one, without an axis of members.
 
     Args:
       net: The kernel and its widths.
       objective: What is minimised.
       members: The members.
-      plan: How they are executed.
-      whole: The graph, for its features.
+      plan: How the run is executed.
+      whole: The graph, for its features and the precomputed first hop.
       weighted_loss: Weight labels by their rarity among each member's training nodes.
     """
 
@@ -152,7 +152,7 @@ class JointPopulation(Population):
         self._one_key = len(set(seeds)) == 1
 
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
-        """Return what all batches of an iteration share, and set which is by member."""
+        """Return what all batches share, and note what has an axis of members."""
         inputs = Inputs(self._features, None, np.stack(self._omegas))
         axes = Inputs(None, None, 0)  # type: ignore[arg-type]
         known = [summary for summary in summaries if summary is not None]
@@ -237,7 +237,7 @@ class _JointLoader:
     def __init__(
         self, graphs: Sequence[Graph], seeds: Sequence[int], part: str, settings: Any
     ):
-        # Padded here, together, and not by each loader.
+        # No budget, so that loaders do not pad; batches are padded together below.
         streamed = dataclasses.replace(settings, memory_budget=0)
         self._loaders = [
             Loader(graph, np.flatnonzero(getattr(graph, part)), streamed, seed)
@@ -270,7 +270,7 @@ class _JointLoader:
         """Return all batches of an epoch."""
         loaders = self._loaders[:1] if self._alike else self._loaders
         count = self._loaders[0].num_batches
-        room = max(2, count)  # As `stack` makes it.
+        room = max(2, count)  # `stack` repeats a single batch.
         orders = [fill(loader.order(epoch), room, 0) for loader in loaders]
         return Group(
             self._batches,
@@ -297,7 +297,9 @@ def _check_joint(graphs: Sequence[Graph], plan: Plan) -> None:
     if plan.training.fanouts is not None:
         raise CannotJoinError("Neighbours are sampled anew in every epoch.")
     if plan.sharding.lanes > 1 or jax.process_count() > 1:
-        raise CannotJoinError("A step of several batches or processes has one member.")
+        raise CannotJoinError(
+            "A step has several batches, or the job several processes."
+        )
 
 
 def _equal(one: Any, other: Any) -> bool:

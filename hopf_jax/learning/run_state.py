@@ -18,7 +18,7 @@ from hopf_jax.learning.loss import Params
 from hopf_jax.learning.stopping import Patience
 from hopf_jax.runtime import digest
 
-_FORMAT = 2  # Of checkpoints; 1 was version 0.1's.
+_FORMAT = 2  # Of checkpoints; version 0.1 wrote format 1.
 _PLAIN = ("iterations", "best", "finished")  # Fields saved as they are.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -51,7 +51,8 @@ class MemberState(NamedTuple):
         to this state.
       weights, iterations: Weights and records of the iterations completed.
       right: Score of each validation node, for each of these iterations.
-      best: The iteration to report so far (from 1), and its probabilities.
+      best: The iteration to report so far (from 1).
+      probabilities: Output [N, C] of that iteration.
       finished: Nothing is left to learn.
     """
 
@@ -67,15 +68,11 @@ class MemberState(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """The state of a run: of its members, and of the iteration they are learning."""
+    """The state of a run: of its members, and of the iteration in progress."""
 
     members: tuple[MemberState, ...]
     progress: Progress | None = None  # None before the first epoch of an iteration.
-
-    @property
-    def num_epochs(self) -> int:
-        """Number of epochs of all members so far."""
-        return sum(member.num_epochs for member in self.members)
+    num_epochs: int = 0  # So far; an epoch of several members counts once.
 
     @property
     def finished(self) -> bool:
@@ -97,6 +94,7 @@ class RunState(NamedTuple):
             for t, scores in enumerate(member.right, start=1):
                 arrays[f"{i}.right.{t}"] = scores
         data: dict[str, Any] = {"members": members, "progress": None}
+        data["num_epochs"] = self.num_epochs
         if (progress := self.progress) is not None:
             rules = [dataclasses.asdict(rule) for rule in progress.rules]
             data["progress"] = {"epoch": progress.epoch, "rules": rules}
@@ -150,7 +148,7 @@ class RunState(NamedTuple):
         if (about := data["progress"]) is not None:
             rules = tuple(Patience(**rule) for rule in about["rules"])
             progress = Progress(about["epoch"], tree("state"), tree("best"), rules)
-        return cls(tuple(members), progress)
+        return cls(tuple(members), progress, data["num_epochs"])
 
 
 def identify(
@@ -158,11 +156,10 @@ def identify(
 ) -> dict[str, Any]:
     """Return what the numbers of a run depend on, as plain data; graphs as digests.
 
-    How the run is executed is not among it: a job that was killed for memory resumes
-    with less.
+    Excludes `Execution`, so that a job killed for lack of memory can resume with less.
     """
     versions = {f"version of {n}": importlib.metadata.version(n) for n in _PACKAGES}
-    # Of the code that runs; a checkout need not be what is installed.
+    # Of the imported code, which may differ from the installed package.
     package = importlib.import_module(__name__.partition(".")[0])
     versions[f"version of {package.__name__}"] = package.__version__
     settings = {f"config.{n}": v for n, v in dataclasses.asdict(config).items()}

@@ -1,7 +1,7 @@
 """Checkpoints with orbax: a run that was stopped resumes where it stopped.
 
-A checkpoint holds plain data and named arrays, sealed with a digest. What they mean is
-the caller's business. Every process of a job reads checkpoints; the first writes them.
+A checkpoint holds plain data and named arrays, sealed with a digest; their meaning is
+up to the caller. Every process of a job reads checkpoints; the first writes them.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import numpy as np
 
 from hopf_jax.runtime.signals import Interruption, saved_at_signals
 
-_KEPT = 2  # Checkpoints: the older one is for when the newer is damaged.
+_KEPT = 2  # Checkpoints: one to spare in case the newest is damaged.
 _COST = 0.05  # Largest share of the time that checkpoints may take.
 _META, _SEAL = "meta", "sha256"
 
@@ -58,7 +58,7 @@ def checkpointed(
       identity: Returns what the numbers of the run depend on. A folder with checkpoints
         of another identity is refused.
       every: Number of epochs between checkpoints.
-      notes: Further facts of the run. Resuming with other notes warns.
+      notes: Further facts of the run; a warning is issued if they differ on resume.
     """
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
         raise ValueError(
@@ -136,8 +136,8 @@ class Checkpoints:
                 preservation_policy=policies.LatestN(_KEPT),
                 cleanup_tmp_directories=self._writes,
                 enable_async_checkpointing=False,
-                # As if alone: what is saved is the same on all processes, and a signal
-                # reaches them at different times, so that they must not wait here.
+                # Every process acts alone: all hold the same state, and waiting for
+                # others could deadlock, as signals arrive at different times.
                 multiprocessing_options=ocp.options.MultiprocessingOptions(
                     primary_host=me, active_processes={me}
                 ),
@@ -161,8 +161,8 @@ class Checkpoints:
                 meta = _unseal(arrays)
             except Exception as error:  # Damaged files fail in many ways.
                 warnings.warn(
-                    f"Checkpoint {self._folder / str(step)} cannot be read and is left "
-                    f"out: {type(error).__name__}: {error}",
+                    f"Checkpoint {self._folder / str(step)} cannot be read and is "
+                    f"removed: {type(error).__name__}: {error}",
                     stacklevel=6,  # The caller of fit.
                 )
                 if self._writes:
@@ -190,8 +190,8 @@ class Checkpoints:
         if differing := _differences(self._notes, notes):
             warnings.warn(
                 f"The run in {folder} is resumed with other settings of execution: "
-                f"{differing}. Its numbers may differ in the last digits from those of "
-                "a run that was not.",
+                f"{differing}. Its results may differ in the last digits from those of "
+                "an uninterrupted run.",
                 stacklevel=7,  # The caller of fit.
             )
 
@@ -231,7 +231,9 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(mine: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     names = [n for n in {**mine, **found} if mine.get(n) != found.get(n)]
-    return "; ".join(f"{n} is {mine.get(n)!r}, there {found.get(n)!r}" for n in names)
+    return "; ".join(
+        f"{n} is {mine.get(n)!r}, but {found.get(n)!r} in the checkpoint" for n in names
+    )
 
 
 def _seal(meta: Mapping[str, Any], arrays: Arrays) -> Arrays:
@@ -247,7 +249,7 @@ def _unseal(arrays: Arrays) -> dict[str, Any]:
     if digest(arrays) != seal.tobytes():
         raise ValueError("its contents do not have the digest they were saved with")
     meta = json.loads(arrays.pop(_META).tobytes())
-    if "state" not in meta:  # Version 0.1 had no such level; its identity is refused.
+    if "state" not in meta:  # The format of version 0.1, which `_check` refuses.
         meta = {"identity": meta["identity"], "num_epochs": 0, "state": meta}
     return meta
 

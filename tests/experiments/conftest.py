@@ -2,7 +2,6 @@
 
 import time
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,15 +12,6 @@ from hopf_jax import Graph
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.graph import SPLITS
 from hopf_jax.kernels import MODELS
-
-
-@pytest.fixture(autouse=True)
-def quick_compilation(monkeypatch):
-    """Compile without optimizations, here and in processes that tests start."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def two_graphs():

@@ -52,7 +52,7 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch, c
     with pytest.raises(SystemExit) as stopped:
         job.main([*command, "--seed", "1"])
     assert stopped.value.code == 2
-    assert "holds another run: seed 0 is 1, there 0" in capsys.readouterr().err
+    assert "holds another run: seed 0 is 1, but 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

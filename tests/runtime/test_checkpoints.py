@@ -138,9 +138,9 @@ def test_every_kind_of_run_resumes(tmp_path, model, config, graph, budget):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"seed": 1}, "seed 0 is 1, there 0"),
-        ({"config": dataclasses.replace(SHORT, l2=0.5)}, "config.l2 is 0.5, there"),
-        ({"model": "ss-ica"}, "kernel.psi is ['y'], there ['h', 'y']"),
+        ({"seed": 1}, "seed 0 is 1, but 0 in the checkpoint"),
+        ({"config": dataclasses.replace(SHORT, l2=0.5)}, "config.l2 is 0.5, but"),
+        ({"model": "ss-ica"}, "kernel.psi is ['y'], but ['h', 'y']"),
         ({"graph": graphs.tiny("plain")}, "graph 0 is '"),
     ],
     ids=["seed", "config", "kernel", "graph"],
@@ -160,7 +160,7 @@ def test_a_run_resumes_with_less_memory(whole, tmp_path):
     assert now == whole[1][3:]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
     stop(tmp_path / "chunks", 4)
-    with pytest.warns(UserWarning, match="chunk_edges is 9, there 2000000.* digits"):
+    with pytest.warns(UserWarning, match="chunk_edges is 9, but 2000000 .* digits"):
         again, _ = run(tmp_path / "chunks", execution=Execution(chunk_edges=9))
     np.testing.assert_allclose(again.probabilities, whole[0].probabilities, atol=1e-4)
 
@@ -181,11 +181,11 @@ def test_a_checkpoint_of_version_0_1_is_refused_by_name(tmp_path, monkeypatch):
 def test_another_version_is_another_run(tmp_path, monkeypatch):
     stop(tmp_path, 2)
     monkeypatch.setattr(run_state.importlib.metadata, "version", lambda name: "9")
-    with pytest.raises(ValueError, match="version of jax is '9', there"):
+    with pytest.raises(ValueError, match="version of jax is '9', but"):
         run(tmp_path)
     monkeypatch.undo()
     monkeypatch.setattr(hopf_jax, "__version__", "9")
-    with pytest.raises(ValueError, match="run: version of hopf_jax is '9', there"):
+    with pytest.raises(ValueError, match="run: version of hopf_jax is '9', but"):
         run(tmp_path)
 
 
@@ -226,7 +226,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how)
     stop(tmp_path, 5)
     older, newer = steps(tmp_path)
     damage(tmp_path / "checkpoints" / str(newer), how)
-    with pytest.warns(UserWarning, match=f"{newer} cannot be read and is left out"):
+    with pytest.warns(UserWarning, match=f"{newer} cannot be read and is removed"):
         again, now = run(tmp_path)
     assert now == whole[1][3:]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
@@ -311,10 +311,9 @@ def saves(monkeypatch, tmp_path, count, *, every=1, takes=0.0):
     with saved_at_signals(keeper.save) as interruption:
         for epoch in range(1, count + 1):
             now[0] += 1
-            now_at = RunState((member._replace(num_epochs=epoch),))
-            keeper.offer(now_at, interruption)
-        last = member._replace(num_epochs=count, finished=True)
-        keeper.offer(RunState((last,)), interruption)
+            keeper.offer(RunState((member,), None, epoch), interruption)
+        last = member._replace(finished=True)
+        keeper.offer(RunState((last,), None, count), interruption)
     keeper.close()
     return kept
 
