@@ -46,6 +46,10 @@ def parser() -> arguments.Parser:
     made.option("batches-per-step", positive, 1, about)
     about = "devices that share a step (default: 1, or all of several processes)"
     made.option("devices", positive, help=about)
+    default = hopf_jax.Execution()
+    for name in ("memory-budget", "chunk-edges"):
+        about = "as in hopf_jax.Execution; a job may resume with another"
+        made.option(name, int, getattr(default, name.replace("-", "_")), about)
     about = "HOST:PORT of the first of several processes, if not detected"
     made.option("coordinator", str, help=about)
     made.option("processes", positive, help="number of processes of the job")
@@ -70,7 +74,9 @@ def run(options: argparse.Namespace) -> hopf_jax.Result:
             callbacks=log,
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
-            execution=hopf_jax.Execution(devices=options.devices),
+            execution=hopf_jax.Execution(
+                options.devices, options.memory_budget, options.chunk_edges
+            ),
         )
         if not processes.is_main():
             return result

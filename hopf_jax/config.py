@@ -198,7 +198,8 @@ class Execution:
         number. None is the first device, or all of them in a job of several processes
         (`hopf_jax.processes`). Results agree up to rounding.
       memory_budget: Bytes of batches kept on the device; beyond it they are streamed. 0
-        always streams. Results are the same, bit for bit.
+        always streams. Results of `fit` are the same, bit for bit; `fit_folds` trains
+        one by one what no longer fits, with the same results up to rounding.
       chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
         take less memory. 1 or more. Results agree up to rounding.
 

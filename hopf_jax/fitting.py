@@ -1,5 +1,6 @@
 """`fit` and `fit_folds`: the HOPF loop (Algorithm 1) over one or several members."""
 
+import dataclasses
 import functools
 import logging
 import os
@@ -33,7 +34,6 @@ from hopf_jax.learning import (
     Progress,
     RunState,
     as_good_as_any,
-    execution_notes,
     first_state,
     identify,
     learn,
@@ -164,16 +164,19 @@ def fit_folds(
             callback(record | {"fold": first + member})
 
     try:
-        joint = functools.partial(JointPopulation, mapping=mapping)
+        joint: Any = functools.partial(JointPopulation, mapping=mapping)
+        joint = joint if len(graphs) > 1 else Population
         return fit_members(
             graphs, seeds, functools.partial(tell, 0), workdir, make_population=joint
         )
     except CannotJoinError as error:
-        _log.info("The graphs are trained one after another. %s", error)
+        _log.warning("The graphs are trained one after another. %s", error)
+        starts = error.run.split()
     results = []
     for i, (graph, own) in enumerate(zip(graphs, seeds, strict=True)):
         folder = None if workdir is None else os.path.join(os.fspath(workdir), str(i))
-        results += fit_members([graph], [own], functools.partial(tell, i), folder)
+        say = functools.partial(tell, i)
+        results += fit_members([graph], [own], say, folder, start=starts[i])
     return results
 
 
@@ -189,6 +192,7 @@ def _fit_members(
     progress: Show,
     checkpoint_every: int,
     make_population: Callable[..., Population] = Population,
+    start: RunState | None = None,
 ) -> list[Result]:
     """Run the HOPF loop over members; return one `Result` per graph.
 
@@ -201,6 +205,7 @@ def _fit_members(
       workdir: As in `fit`.
       model, config, execution, progress, checkpoint_every: As in `fit`.
       make_population: The class of the population that is trained.
+      start: The state to start from, if there is no checkpoint; None for the first.
     """
     kernel = find_kernel(model)
     config = Config() if config is None else config
@@ -217,9 +222,9 @@ def _fit_members(
         workdir,
         lambda: identify(given, kernel, config, seeds),
         checkpoint_every,
-        execution_notes(execution),
+        plan.notes,
     ) as (restored, save):
-        run = RunState(
+        run = start or RunState(
             tuple(MemberState(first_summary(m.graph, net), []) for m in members)
         )
         if restored is not None:
@@ -227,9 +232,13 @@ def _fit_members(
             run = RunState.unpack(*restored, like)
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
-            population = make_population(
-                net, objective, members, plan, whole, config.weighted_loss
-            )
+            try:
+                population = make_population(
+                    net, objective, members, plan, whole, config.weighted_loss
+                )
+            except CannotJoinError as error:
+                error.run = run
+                raise
         done = sum(state.num_epochs for state in run.members)
         with progress_bar(progress, desc="fit", unit=" epochs", initial=done) as bar:
             while not run.finished:
@@ -251,7 +260,8 @@ def _fit_members(
             iterations=list(state.iterations),
             calibration=calibrate(member.graph, state.probabilities),
             graph=own,
-            execution=execution,
+            # Devices cannot be pickled, and predictions use the first.
+            execution=dataclasses.replace(execution, devices=None),
         )
         for state, own, member in zip(run.members, given, members, strict=True)
     ]
@@ -278,8 +288,11 @@ def _iterate(
     ]
 
     before = run.num_epochs - (run.progress.epoch if run.progress else 0)
+    begun, trained = time.perf_counter(), 0.0
 
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
+        nonlocal trained
+        trained += sum(record["seconds"] for record in records.values())
         for i, record in records.items():
             states[i].history.append({"iteration": t} | record)
             bar.update()
@@ -306,9 +319,13 @@ def _iterate(
         live=live,
         progress=run.progress,
     )
+    del starts
+    overhead = (time.perf_counter() - begun - trained) / sum(live)
     # Infer all nodes, and turn the predictions into the next label summaries.
     completed = [
-        _complete(state, member.graph, net, config, learned, whole) if alive else state
+        _complete(state, member.graph, net, config, learned, whole, overhead)
+        if alive
+        else state
         for state, member, learned, alive in zip(
             states, population.members, params, live, strict=True
         )
@@ -328,15 +345,20 @@ def _complete(
     config: Config,
     params: Params,
     whole: WholeGraph,
+    overhead: float,
 ) -> MemberState:
-    """Return the state of a member after an iteration: predict, summarise and score."""
-    begun = time.perf_counter()
+    """Return the state of a member after an iteration: predict, summarise and score.
+
+    The iteration took `overhead` seconds besides its epochs and what is done here.
+    """
+    begun = time.perf_counter() - overhead
     t, history, last = len(state.iterations) + 1, state.history, state.summary
     with_hidden = config.summary == "hidden"
     outputs = predict_logits(net, params, whole, last, with_hidden)
     predicted, new = complete_iteration(
         graph, config, t, last, *outputs, multilabel=graph.multilabel
     )
+    del outputs
     seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
     record = {
         "iteration": t,

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hopf_jax import MODELS, Config, Execution, fit, fit_folds
 from hopf_jax.batching import grouping, loader
 from hopf_jax.learning.plan import make_plan
 from hopf_jax.learning.population import CannotJoinError, _check_joint, _JointLoader
+from hopf_jax.runtime import checkpoints
 from tests import graphs
 
 CONFIG = Config(
@@ -152,7 +155,9 @@ def test_members_with_seeds_of_their_own():
         fit_folds(SPLITS, "i-nip-mean", config, seed=[3])
 
 
-def test_a_joint_run_resumes(tmp_path):
+def test_a_joint_run_resumes(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "_COST", float("inf"))  # Save every epoch.
+
     class StopError(Exception):
         pass
 
@@ -170,9 +175,44 @@ def test_a_joint_run_resumes(tmp_path):
             workdir=tmp_path,
             callbacks=[stop],
         )
+    # With too little memory for a joint run each member goes on by itself.
+    shutil.copytree(tmp_path, tmp_path / "less")
+    told = []
+    alone = fit_folds(
+        *(SPLITS, "i-nip-mean", config),
+        seed=3,
+        workdir=tmp_path / "less",
+        execution=Execution(memory_budget=1000),
+        callbacks=[told.append],
+    )
+    assert {record["iteration"] for record in told} == {2}
+    assert_agree(alone, whole)
     resumed = fit_folds(SPLITS, "i-nip-mean", config, seed=3, workdir=tmp_path)
     for one, other in zip(resumed, whole, strict=True):
         np.testing.assert_array_equal(one.probabilities, other.probabilities)
+
+
+def test_a_single_fold_is_a_fit(tmp_path):
+    config = vary(max_epochs=3, num_iterations=1)
+    fit(SPLITS[0], "i-nip-mean", config, workdir=tmp_path)
+    (found,) = fit_folds(
+        SPLITS[:1], "i-nip-mean", config, workdir=tmp_path, callbacks=[pytest.fail]
+    )
+    assert len(found.history) == 3
+
+
+def test_checkpoints_count_an_epoch_of_several_members_once():
+    states = []
+
+    class Saves:
+        def __call__(self, run):
+            states.append(run.num_epochs)
+
+    config = vary(max_epochs=3, num_iterations=2, min_epochs=3)
+    with mock.patch("hopf_jax.fitting.checkpointed") as made:
+        made.return_value.__enter__.return_value = None, Saves()
+        fit_folds(SPLITS, "i-nip-mean", config)
+    assert states == [1, 2, 3, 3, 4, 5, 6, 6]
 
 
 @pytest.mark.parametrize(

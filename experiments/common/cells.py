@@ -89,10 +89,9 @@ class Cell:
         return found["record"]
 
     def write(self, folder: pathlib.Path, record: Record) -> None:
-        """Save a record, and remove the checkpoints."""
+        """Save a record."""
         data = {"settings": self.settings(), "record": record}
         output.write_json(self.path(folder), data)
-        output.remove(self.checkpoints(folder))
 
     def forget(self, folder: pathlib.Path) -> None:
         """Remove all records of this model and fold, whatever their settings."""

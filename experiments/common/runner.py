@@ -73,7 +73,9 @@ def run_cells(
             missing.append(cell)
         else:
             records[cell] = record
-            output.remove(cell.checkpoints(folder))  # Left by an interrupted write.
+            # Left by an interrupted write; still of use to siblings that are missing.
+            if all(sibling.read(folder) is not None for sibling in cell.siblings):
+                output.remove(cell.checkpoints(folder))
     saved = list(records)
     with tqdm(
         total=len(wanted),

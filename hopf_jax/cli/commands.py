@@ -92,6 +92,9 @@ def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:
 
 def _predict(options: argparse.Namespace) -> int:
     result, settings = _load_model(options.model)
+    if options.chunk_edges is not None:
+        execution = Execution(chunk_edges=options.chunk_edges)
+        result = dataclasses.replace(result, execution=execution)
     nodes: Sequence[str] = settings.nodes
     graph = None
     if options.edges is None:

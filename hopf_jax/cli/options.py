@@ -119,6 +119,10 @@ def _add_predict(commands: Any) -> None:
     add("--out", type=pathlib.Path, help="CSV file to write (default: stdout)")
     probabilities = "add one column with the probability of each label"
     add("--probabilities", action="store_true", help=probabilities)
+    chunks = (
+        "edges per chunk of a new graph; fewer take less memory (default: as fitted)"
+    )
+    add("--chunk-edges", type=int, metavar="N", help=chunks)
 
 
 def _add_compare(commands: Any) -> None:

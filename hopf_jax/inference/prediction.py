@@ -31,6 +31,7 @@ def predict_logits(
       summary: Label summaries [all nodes, *], or None where the kernel reads none.
       with_hidden: Also return h_K; None otherwise.
     """
+    params = jax.device_put(params)  # Once, rather than with every chunk.
     # Kernels that do not iterate predict once, so that one program gains little, and it
     # would round differently for symmetric aggregators.
     if whole.single and net.kernel.iterative:

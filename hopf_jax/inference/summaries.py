@@ -146,4 +146,5 @@ def replay(
         found, summary = complete_iteration(
             whole.graph, config, t, summary, *outputs, multilabel=multilabel
         )
+        del outputs  # Not held while the next iteration predicts.
     return last, found

@@ -142,7 +142,7 @@ class Net(nn.Module):
         return h.astype(self.precision)
 
     def readable(self, x: Matrix) -> Matrix:
-        """Return features as the first hop reads them: dense, or sparse before weights."""
+        """Return features as the first hop reads them: sparse only before weights."""
         return x if self.kernel.multiplies_input else to_dense(x, self.sizes.features)
 
     def hop(

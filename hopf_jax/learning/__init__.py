@@ -14,7 +14,6 @@ from hopf_jax.learning.run_state import (
     MemberState,
     Progress,
     RunState,
-    execution_notes,
     identify,
 )
 from hopf_jax.learning.stopping import Patience, as_good_as_any

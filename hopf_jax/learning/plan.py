@@ -36,6 +36,11 @@ class Plan:
     halo: int
     chunk_edges: int
 
+    @property
+    def notes(self) -> dict[str, int]:
+        """What changes the rounding of a run, but not its identity."""
+        return {"devices": self.sharding.num_devices, "chunk_edges": self.chunk_edges}
+
     def whole_graph(self, graph: Graph) -> WholeGraph:
         """Return the graph in chunks; in a job of several processes, its own share."""
         count = jax.process_count()

@@ -30,13 +30,15 @@ from hopf_jax.learning.epoch import (
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import Inputs, Objective, Params, Totals, label_weights
 from hopf_jax.learning.plan import Plan
-from hopf_jax.learning.run_state import State
+from hopf_jax.learning.run_state import RunState, State
 
 _GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 
 
 class CannotJoinError(ValueError):
     """These members cannot be trained in one program."""
+
+    run: RunState  # Where they stood, so that each can go on from there.
 
 
 class Member(NamedTuple):

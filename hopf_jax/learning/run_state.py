@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.config import Config, Execution
+from hopf_jax.config import Config
 from hopf_jax.graph import Graph
 from hopf_jax.kernels import Kernel, kernel_to_json
 from hopf_jax.learning.loss import Params
@@ -78,6 +78,21 @@ class RunState(NamedTuple):
     def finished(self) -> bool:
         """Whether nothing is left to learn."""
         return all(member.finished for member in self.members)
+
+    def split(self) -> list["RunState"]:
+        """Return the state of each member, of several, as that of a run of its own."""
+
+        def take(tree: Any, member: int) -> Any:
+            return jax.tree.map(lambda leaf: leaf[member], tree)
+
+        runs = [RunState((m,), None, self.num_epochs) for m in self.members]
+        if (now := self.progress) is None:
+            return runs
+        own = [
+            Progress(now.epoch, take(now.state, i), take(now.best, i), (rule,))
+            for i, rule in enumerate(now.rules)
+        ]
+        return [r._replace(progress=p) for r, p in zip(runs, own, strict=True)]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return the state as plain data and named arrays."""
@@ -168,14 +183,6 @@ def identify(
     about |= {f"graph {i}": _digest_graph(graph) for i, graph in enumerate(graphs)}
     about |= {f"seed {i}": seed for i, seed in enumerate(seeds)}
     return about | table | settings | versions | {"backend": jax.default_backend()}
-
-
-def execution_notes(execution: Execution) -> dict[str, Any]:
-    """Return the settings of execution that change rounding, as plain data."""
-    devices = execution.devices
-    if devices is not None and not isinstance(devices, int):
-        devices = [str(device) for device in devices]
-    return {"devices": devices, "chunk_edges": execution.chunk_edges}
 
 
 def _digest_graph(graph: Graph) -> str:

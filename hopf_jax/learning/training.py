@@ -70,7 +70,9 @@ def learn(
     else:
         epoch, state, best, saved = progress
         rules = [dataclasses.replace(rule) for rule in saved]
-    state, best, inputs = population.sharding.replicate((state, best, inputs))
+    first, state = state, population.sharding.replicate(state)
+    best = state if best is first else population.sharding.replicate(best)
+    inputs = population.sharding.replicate(inputs)
     zero = zero_totals(inputs.label_weights.shape[-1])
     key = population.join_keys(keys)
     while epoch < config.max_epochs and not all(rule.stopped for rule in rules):

@@ -39,7 +39,7 @@ class Result:
       calibration: The temperature that `confidence` applies; None in a file of the
         first format.
       graph: The graph that was fitted; not saved, so None after `load`.
-      execution: How it was executed, and how other graphs are predicted; not saved.
+      execution: How graphs are predicted; of it, the chunk size is saved.
     """
 
     kernel: Kernel
@@ -73,7 +73,7 @@ class Result:
 
         Args:
           nodes: Ids or a mask; None for all; or a `Graph` with the same features, on
-            which all iterations are replayed. The labels of its training nodes, if it
+            which iterations are replayed. The labels of its training nodes, if it
             has any, are used as known.
         """
         if isinstance(nodes, Graph):
@@ -116,7 +116,7 @@ class Result:
     ) -> Explanation:
         """Explain the prediction for a node by gradients times inputs.
 
-        All iterations are replayed on the graph first.
+        Iterations are replayed on the graph first.
 
         Args:
           node: Its id.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopf_jax.config import Whole, config_from_json
+from hopf_jax.config import Execution, Whole, config_from_json
 from hopf_jax.kernels import (
     Kernel,
     Sizes,
@@ -55,6 +55,7 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "history": timeless(result.history),
         "iterations": timeless(result.iterations),
         "calibration": result.calibration and dataclasses.asdict(result.calibration),
+        "chunk_edges": result.execution.chunk_edges,
     }
     arrays: dict[str, Any] = {
         "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
@@ -118,6 +119,8 @@ def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray
 def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     """Return fields of `Result`; raise `ValueError` if they contradict one another."""
     config, sizes = config_from_json(meta["config"]), Sizes(**meta["sizes"])
+    saved = meta if "chunk_edges" in meta else meta["config"]  # As version 0.1 did.
+    execution = Execution(chunk_edges=saved["chunk_edges"])
     names, count = meta["label_names"], len(meta["iterations"])
     records = (*meta["history"], *meta["iterations"])
     scores = [meta["scores"], *(record["scores"] for record in meta["iterations"])]
@@ -149,6 +152,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     as_saved = "seed", "multilabel", "iteration", "scores", "history", "iterations"
     return {name: meta[name] for name in as_saved} | {
         "config": config,
+        "execution": execution,
         "sizes": sizes,
         "label_names": tuple(names),
         "probabilities": probabilities,

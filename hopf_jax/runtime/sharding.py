@@ -26,6 +26,7 @@ class OneDevice:
     """
 
     lanes: int = 1
+    num_devices: int = 1
 
     def replicate(self, tree: Any) -> Any:
         """Put arrays on the device, once rather than with every step."""
@@ -54,9 +55,14 @@ class StepSharding:
     lanes: int
 
     @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return self.mesh.size
+
+    @property
     def lanes_per_device(self) -> int:
         """Number of lanes per device."""
-        return self.lanes // self.mesh.size
+        return self.lanes // self.num_devices
 
     @property
     def own_lanes(self) -> list[int]:

@@ -163,9 +163,6 @@ def test_cells_are_saved_and_forgotten(bucket, tmp_path, stored):
         (each.checkpoints(folder) / "x").write_text("x")
     cell.write(folder, {"scores": 1})
     assert cell.read(folder) == {"scores": 1}
-    assert not (cell.checkpoints(folder) / "x").exists()
-    (cell.checkpoints(folder)).mkdir(parents=True, exist_ok=True)
-    (cell.checkpoints(folder) / "x").write_text("x")
     cell.forget(folder)
     assert cell.read(folder) is None and not cell.checkpoints(folder).exists()
     assert (other.checkpoints(folder) / "x").exists()

@@ -128,7 +128,7 @@ def test_a_result_saved_by_version_0_1(tmp_path):
         weight = archive["2/w_1_psi"]
     assert b'"memory_budget": 12345' in meta and b'"chunk_edges": 77' in meta
     loaded = load(path)
-    assert loaded.execution == Execution()
+    assert loaded.execution == Execution(chunk_edges=77)
     assert loaded.config == Config(
         hidden_size=2, num_hops=1, num_iterations=2, max_epochs=1, min_epochs=0
     )
