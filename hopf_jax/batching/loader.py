@@ -75,8 +75,7 @@ class Loader:
         self.features = feature_placement(graph)
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
         self._apart = components(graph) if len(roots) > how.batch_size else None
-        rng = np.random.default_rng([seed, 0])
-        self.roots = deal(graph, roots, how.batch_size, rng, self._apart)
+        self.roots = self._deal(roots)
         self.sizes = sizes = self._measure(0)
         self.layouts, self.members = group_by_size(sizes, how.num_hops)
         if len(self.roots) <= _FEW_BATCHES:
@@ -157,6 +156,10 @@ class Loader:
         room = np.array(sizes)
         room[:, 1:] = np.ceil(1.03 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
+
+    def _deal(self, roots: np.ndarray) -> list[np.ndarray]:
+        rng = np.random.default_rng([self.seed, 0])
+        return deal(self.graph, roots, self.how.batch_size, rng, self._apart)
 
     def _arrange(self) -> None:
         """Adjust layouts and members: a hook for subclasses."""
