@@ -287,11 +287,13 @@ def _iterate(
         for member, params in zip(population.members, last, strict=True)
     ]
 
-    before = run.num_epochs - (run.progress.epoch if run.progress else 0)
+    epochs = run.progress.epoch if run.progress else 0
+    before = run.num_epochs - epochs
     begun, trained = time.perf_counter(), 0.0
 
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
-        nonlocal trained
+        nonlocal epochs, trained
+        epochs = progress.epoch
         trained += sum(record["seconds"] for record in records.values())
         for i, record in records.items():
             states[i].history.append({"iteration": t} | record)
@@ -306,7 +308,7 @@ def _iterate(
             if is_main():
                 tell(i, states[i].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
-        save(RunState(now, progress, before + progress.epoch))
+        save(RunState(now, progress, before + epochs))
 
     # Learn, with the label summaries of the previous iteration as fixed inputs.
     params = learn(
@@ -330,11 +332,6 @@ def _iterate(
             states, population.members, params, live, strict=True
         )
     ]
-    epochs = max(
-        state.iterations[-1]["epochs"]
-        for state, alive in zip(completed, live, strict=True)
-        if alive
-    )
     return RunState(tuple(completed), None, before + epochs)
 
 
@@ -353,8 +350,7 @@ def _complete(
     """
     begun = time.perf_counter() - overhead
     t, history, last = len(state.iterations) + 1, state.history, state.summary
-    with_hidden = config.summary == "hidden"
-    outputs = predict_logits(net, params, whole, last, with_hidden)
+    outputs = predict_logits(net, params, whole, last, config.summary == "hidden")
     predicted, new = complete_iteration(
         graph, config, t, last, *outputs, multilabel=graph.multilabel
     )

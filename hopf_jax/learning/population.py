@@ -72,15 +72,13 @@ class Population:
         self.net, self.members, self.sharding = net, members, plan.sharding
         self._program = Program(net, objective, plan.sharding)
         self._make_loaders(plan)
-        resident = plan.features == "resident"
-        self._features = whole.all_features() if resident else None
+        self._features = whole.all_features() if plan.features == "resident" else None
         self._omegas = [
             label_weights(m.graph.labels[m.graph.train], weighted_loss) for m in members
         ]
         self._first_hop: FirstHop | None = None
         if plan.precompute:
-            graph = whole.graph
-            every = WholeGraph(graph, plan.chunk_edges) if whole.shared else whole
+            every = WholeGraph(whole.graph, plan.chunk_edges) if whole.shared else whole
             self._first_hop = FirstHop(net.kernel, every)
 
     def _make_loaders(self, plan: Plan) -> None:
@@ -192,16 +190,7 @@ class JointPopulation(Population):
         """Return for each member the state from `one` or from `other`."""
         return _choose(which, one, other) if which.any() else other
 
-    def run_epoch(
-        self,
-        state: State,
-        inputs: Inputs,
-        key: jax.Array,
-        epoch: int,
-        rates: np.ndarray,
-        live: np.ndarray,
-        zero: Totals,
-    ) -> tuple[State, list[Totals], list[Totals]]:
+    def run_epoch(self, state, inputs, key, epoch, rates, live, zero):
         """Run an epoch of the live members; return the state, and totals of each."""
         train, validation = self._joint
         groups = (train.group(epoch),), (validation.group(0),)

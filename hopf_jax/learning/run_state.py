@@ -81,18 +81,15 @@ class RunState(NamedTuple):
 
     def split(self) -> list["RunState"]:
         """Return the state of each member, of several, as that of a run of its own."""
-
-        def take(tree: Any, member: int) -> Any:
-            return jax.tree.map(lambda leaf: leaf[member], tree)
-
-        runs = [RunState((m,), None, self.num_epochs) for m in self.members]
-        if (now := self.progress) is None:
-            return runs
-        own = [
-            Progress(now.epoch, take(now.state, i), take(now.best, i), (rule,))
-            for i, rule in enumerate(now.rules)
-        ]
-        return [r._replace(progress=p) for r, p in zip(runs, own, strict=True)]
+        runs = []
+        for i, member in enumerate(self.members):
+            own = now = self.progress
+            if now is not None:
+                both = now.state, now.best
+                state, best = jax.tree.map(lambda leaf, i=i: leaf[i], both)
+                own = Progress(now.epoch, state, best, (now.rules[i],))
+            runs.append(RunState((member,), own, self.num_epochs))
+        return runs
 
     def pack(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return the state as plain data and named arrays."""

@@ -27,19 +27,14 @@ Arrays = dict[str, np.ndarray]
 Packed = tuple[dict[str, Any], Arrays]  # Plain data, and arrays by name.
 
 
-class Snapshot(Protocol):
-    """The state of a run after some epoch."""
+class _Snapshot(Protocol):
+    """The state of a run after some epochs, as plain data and arrays."""
 
     @property
-    def num_epochs(self) -> int:
-        """Number of epochs so far."""
-
+    def num_epochs(self) -> int: ...
     @property
-    def finished(self) -> bool:
-        """Whether nothing is left to do."""
-
-    def pack(self) -> Packed:
-        """Return the state as plain data and named arrays."""
+    def finished(self) -> bool: ...
+    def pack(self) -> Packed: ...
 
 
 @contextlib.contextmanager
@@ -48,7 +43,7 @@ def checkpointed(
     identity: Callable[[], Mapping[str, Any]],
     every: int = 1,
     notes: Mapping[str, Any] | None = None,
-) -> Iterator[tuple[Packed | None, Callable[[Snapshot], None]]]:
+) -> Iterator[tuple[Packed | None, Callable[[_Snapshot], None]]]:
     """Yield the restored state of a run, or None, and a function that saves a new one.
 
     SIGTERM and SIGINT save the last state before they end the process.
@@ -101,8 +96,8 @@ class Checkpoints:
             raise ValueError(f"workdir is {workdir!r}; give a path, or None for none.")
         self._identity, self._notes = _plain(identity), _plain(notes)
         self._every = every
-        self._latest: Snapshot | None = None
-        self._saved: Snapshot | None = None
+        self._latest: _Snapshot | None = None
+        self._saved: _Snapshot | None = None
         self._saved_epochs = 0
         self._earliest = 0.0
         self._writes = jax.process_index() == 0
@@ -195,7 +190,7 @@ class Checkpoints:
                 stacklevel=7,  # The caller of fit.
             )
 
-    def offer(self, snapshot: Snapshot, interruption: Interruption) -> None:
+    def offer(self, snapshot: _Snapshot, interruption: Interruption) -> None:
         """Note the state of the run, and save it if a checkpoint is due."""
         self._latest = snapshot
         interruption.check()
