@@ -83,9 +83,14 @@ def check_fields(instance: Any) -> None:
             constraint = Choice((True, False))
         elif get_origin(field.type) is Literal:
             constraint = Choice(get_args(field.type))
-        value = getattr(instance, field.name)
-        if constraint is not None and not constraint.accepts(value):
-            refuse(field.name, value, constraint)
+        if constraint is not None:
+            check(constraint, field.name, getattr(instance, field.name))
+
+
+def check(constraint: Constraint, name: str, value: Any) -> None:
+    """Raise `ValueError` for a value that breaks its constraint."""
+    if not constraint.accepts(value):
+        refuse(name, value, constraint)
 
 
 def refuse(name: str, value: Any, wanted: object) -> None:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from tqdm.std import tqdm
 
-from hopf_jax.config import Config, Execution
+from hopf_jax.config import Choice, Config, Execution, Whole, check
 from hopf_jax.graph import Graph
 from hopf_jax.inference import (
     WholeGraph,
@@ -145,8 +145,7 @@ def fit_folds(
     graphs = list(graphs)
     if not graphs:
         raise ValueError("graphs is empty; give the splits of a graph.")
-    if mapping not in ("auto", "vmap", "loop"):
-        raise ValueError(f"mapping is {mapping!r}; it must be auto, vmap or loop.")
+    check(Choice(("auto", "vmap", "loop")), "mapping", mapping)
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
     if len(seeds) != len(graphs):
         raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
@@ -277,6 +276,7 @@ def _iterate(
     tell: Callable[[int, dict[str, Any]], object],
 ) -> RunState:
     """Run one iteration of Algorithm 1 for all members that are not finished."""
+    begun, trained = time.perf_counter(), 0.0
     net, states = population.net, run.members
     live = [not state.finished for state in states]
     # Members that are not finished have completed the same number of iterations.
@@ -286,10 +286,8 @@ def _iterate(
         start_iteration(net, member.seed, t, params, config.warm_start)
         for member, params in zip(population.members, last, strict=True)
     ]
-
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
-    begun, trained = time.perf_counter(), 0.0
 
     def on_epoch(records: dict[int, dict[str, Any]], progress: Progress) -> None:
         nonlocal epochs, trained
@@ -393,8 +391,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
             raise ValueError(
                 f"{name.lower()} is a {type(value).__name__}; give a hopf_jax.{name}."
             )
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed is {seed!r}; give a whole number from 0, below 2**32.")
+    check(Whole(0, 2**32 - 1), "seed", seed)
     for name in ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.config import Number, Whole, refuse
+from hopf_jax.config import Number, Whole, check
 
 # Larger arrays are checked piece by piece, so that a memory map is never held whole.
 _VALUES_AT_ONCE = 1 << 22
@@ -17,8 +17,7 @@ def check_value(value: Any, name: str, constraint: Whole | Number) -> Any:
     """Return a Python number, or raise `ValueError` if it breaks the constraint."""
     if isinstance(value, np.integer | np.floating):
         value = value.item()
-    if not constraint.accepts(value):
-        refuse(name, value, constraint)
+    check(constraint, name, value)
     return value
 
 

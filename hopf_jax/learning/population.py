@@ -21,7 +21,6 @@ from hopf_jax.inference import WholeGraph
 from hopf_jax.kernels import Net
 from hopf_jax.learning.epoch import (
     JointProgram,
-    Mapping,
     Program,
     first_state,
     joint_epoch,
@@ -138,8 +137,17 @@ class JointPopulation(Population):
     ):
         if mapping == "auto":
             mapping = "loop" if jax.default_backend() == "cpu" else "vmap"
-        self._mapping: Mapping = mapping
         super().__init__(*arguments)
+        kernel = self.net.kernel
+        axes: Any = None, (0 if kernel.iterative else None), 0
+        if self._first_hop is not None:
+            # What is read from the features is the same for all members.
+            axes = *axes, tuple(0 if name == "y" else None for name in kernel.psi)
+        groups = tuple((loader.axes,) for loader in self._joint)
+        key = None if self._one_key else 0
+        self._joint_program = JointProgram(
+            self._program, mapping, Inputs(*axes), groups, key
+        )
 
     def _make_loaders(self, plan: Plan) -> None:
         graphs = [member.graph for member in self.members]
@@ -152,27 +160,18 @@ class JointPopulation(Population):
         self._one_key = len(set(seeds)) == 1
 
     def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
-        """Return what all batches share, and note what has an axis of members."""
-        inputs = Inputs(self._features, None, np.stack(self._omegas))
-        axes = Inputs(None, None, 0)  # type: ignore[arg-type]
+        """Return what all batches of an iteration share, given label summaries."""
         known = [summary for summary in summaries if summary is not None]
-        if known:
-            inputs = inputs._replace(summary=np.stack(known))
-            axes = axes._replace(summary=0)  # type: ignore[arg-type]
+        summary = np.stack(known) if known else None
+        neighbours = None
         if self._first_hop is not None:
-            folds = [self._first_hop.neighbours(summary) for summary in summaries]
-            # What is read from the features is the same for all members.
-            of = tuple(0 if name == "y" else None for name in self.net.kernel.psi)
-            blocks = zip(of, *folds, strict=True)
-            read = tuple(b[0] if axis is None else np.stack(b) for axis, *b in blocks)
-            inputs = inputs._replace(neighbours=read)
-            axes = axes._replace(neighbours=of)  # type: ignore[arg-type]
-        groups = tuple((loader.axes,) for loader in self._joint)
-        key = None if self._one_key else 0
-        self._joint_program = JointProgram(
-            self._program, self._mapping, axes, groups, key
-        )
-        return inputs
+            axes: Any = self._joint_program.inputs.neighbours
+            found = [self._first_hop.neighbours(each) for each in summaries]
+            blocks = zip(axes, *found, strict=True)
+            neighbours = tuple(
+                b[0] if axis is None else np.stack(b) for axis, *b in blocks
+            )
+        return Inputs(self._features, summary, np.stack(self._omegas), neighbours)
 
     def start(self, params: Sequence[Params]) -> State:
         """Return the state of all members before the first step."""

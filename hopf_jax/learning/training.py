@@ -60,19 +60,17 @@ def learn(
       progress: A state that `on_epoch` received; training resumes from there, and ends
         with the same weights.
     """
-    count = len(params)
+    count, replicate = len(params), population.sharding.replicate
     if progress is None:
         least = min(config.min_epochs, config.max_epochs)
         rule = Patience(config.learning_rate, config.patience, least)
         alive = [True] * count if live is None else live
         epoch, rules = 0, [dataclasses.replace(rule, stopped=not a) for a in alive]
-        state = best = population.start(params)
+        state = best = replicate(population.start(params))
     else:
-        epoch, state, best, saved = progress
-        rules = [dataclasses.replace(rule) for rule in saved]
-    first, state = state, population.sharding.replicate(state)
-    best = state if best is first else population.sharding.replicate(best)
-    inputs = population.sharding.replicate(inputs)
+        epoch, rules = progress.epoch, [dataclasses.replace(r) for r in progress.rules]
+        state, best = replicate((progress.state, progress.best))
+    inputs = replicate(inputs)
     zero = zero_totals(inputs.label_weights.shape[-1])
     key = population.join_keys(keys)
     while epoch < config.max_epochs and not all(rule.stopped for rule in rules):

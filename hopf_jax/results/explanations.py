@@ -201,7 +201,7 @@ def explain(
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
-    net, graph, summary, predicted = result.replay(graph)
+    net, graph, summary, predicted = result._replay(graph)
     label_names = result.label_names
     column = _find_label(label, label_names, predicted[node])
     cotangent = np.zeros((1, len(label_names)), np.float32)

@@ -77,7 +77,7 @@ class Result:
             has any, are used as known.
         """
         if isinstance(nodes, Graph):
-            return self.replay(nodes)[-1]
+            return self._replay(nodes)[-1]
         if nodes is None:
             return self.probabilities
         check = check_nodes if to_array(nodes, "nodes").dtype == bool else check_ids
@@ -138,7 +138,7 @@ class Result:
         check_ids([node], graph.num_nodes, "node")
         return explain(self, graph, int(node), label)
 
-    def replay(self, graph: Graph) -> tuple[Net, Graph, np.ndarray | None, np.ndarray]:
+    def _replay(self, graph: Graph) -> tuple[Net, Graph, np.ndarray | None, np.ndarray]:
         """Run all iterations up to the reported one on a graph.
 
         Returns:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from hopf_jax.config import Whole, check
 from hopf_jax.runtime.signals import Interruption, saved_at_signals
 
 _KEPT = 2  # Checkpoints: one to spare in case the newest is damaged.
@@ -28,7 +29,7 @@ Packed = tuple[dict[str, Any], Arrays]  # Plain data, and arrays by name.
 
 
 class _Snapshot(Protocol):
-    """The state of a run after some epochs, as plain data and arrays."""
+    """The state of a run after `num_epochs`, which its plain data contain."""
 
     @property
     def num_epochs(self) -> int: ...
@@ -55,10 +56,7 @@ def checkpointed(
       every: Number of epochs between checkpoints.
       notes: Further facts of the run; a warning is issued if they differ on resume.
     """
-    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        raise ValueError(
-            f"checkpoint_every is {every!r}; it must be a whole number, 1 or more."
-        )
+    check(Whole(1, 2**62), "checkpoint_every", every)
     if workdir is None:
         yield None, lambda snapshot: None
         return
@@ -164,7 +162,7 @@ class Checkpoints:
                     self._manager.delete(step)
                 continue
             self._check(meta["identity"], meta.get("notes", {}))
-            self._saved_epochs = meta["num_epochs"]
+            self._saved_epochs = meta["state"]["num_epochs"]
             return meta["state"], arrays
         return None
 
@@ -206,12 +204,7 @@ class Checkpoints:
             return
         begun = time.monotonic()
         state, arrays = self._latest.pack()
-        meta = {
-            "identity": self._identity,
-            "notes": self._notes,
-            "num_epochs": self._latest.num_epochs,
-            "state": state,
-        }
+        meta = {"identity": self._identity, "notes": self._notes, "state": state}
         step = max(self._manager.all_steps(), default=0) + 1
         self._manager.save(step, args=self._ocp.args.StandardSave(_seal(meta, arrays)))
         self._saved, self._saved_epochs = self._latest, self._latest.num_epochs
@@ -245,7 +238,7 @@ def _unseal(arrays: Arrays) -> dict[str, Any]:
         raise ValueError("its contents do not have the digest they were saved with")
     meta = json.loads(arrays.pop(_META).tobytes())
     if "state" not in meta:  # The format of version 0.1, which `_check` refuses.
-        meta = {"identity": meta["identity"], "num_epochs": 0, "state": meta}
+        meta = {"identity": meta["identity"], "state": meta}
     return meta
 
 

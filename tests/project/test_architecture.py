@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms and single modules, each of which may import those before it.
 ROOMS = [
-    "runtime", "config", "graph", "metrics", "datasets", "batching", "kernels",
+    "config", "runtime", "graph", "metrics", "datasets", "batching", "kernels",
     "inference", "learning", "results", "fitting", "comparison", "sklearn_api",
     "__init__", "cli", "__main__",
 ]  # fmt: skip
