@@ -79,6 +79,8 @@ def check_fields(instance: Any) -> None:
     """
     for field in dataclasses.fields(instance):
         constraint = field.metadata.get("constraint")
+        if getattr(instance, field.name) is None and field.default is None:
+            continue
         if field.type is bool:
             constraint = Choice((True, False))
         elif get_origin(field.type) is Literal:
@@ -118,6 +120,17 @@ class Config:
       average_labels: Average the summaries over iterations with a_t = (t - 1) / T.
       warm_start: Start an iteration from the weights of the previous one, with a new
         output layer, instead of from new weights.
+      training_summaries: Which label summaries training nodes read while they learn
+        ("The echo" in the documentation): "masked" (at each epoch a random share of the
+        training nodes is hidden from the summaries, and the loss is on these);
+        "cross-fitted" (the training nodes are divided among `members`; the summaries
+        that a part reads come from nets and labels that never saw it); or "as-printed"
+        (those of Algorithm 1, which hold their own labels).
+      hidden_share: The share that is hidden if summaries are masked. Above 0, up to 1.
+      summary_dropout: Dropout rate on label summaries; None for that of `dropout`.
+      members: Number of nets that are trained, and whose probabilities are averaged:
+        with different seeds, or on different parts if summaries are cross-fitted. 1 or
+        more.
       summary: What an iteration passes on to the next: "labels" (predicted labels, and
         the known ones of training nodes) or "hidden" (h_K).
       scoring: Which labels count as predicted when a multi-label node is scored:
@@ -161,6 +174,10 @@ class Config:
     tolerance: float = constrained(Number(0), 0.0)
     average_labels: bool = True
     warm_start: bool = True
+    training_summaries: Literal["as-printed", "masked", "cross-fitted"] = "masked"
+    hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
+    summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
+    members: int = constrained(Whole(1, 1000), 1)
     summary: Literal["labels", "hidden"] = "labels"
     scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = constrained(Whole(1), 128)
@@ -183,6 +200,11 @@ class Config:
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""
         check_fields(self)
+        if self.training_summaries == "cross-fitted" and self.members < 2:
+            raise ValueError(
+                "Cross-fitted summaries need several members, as in "
+                "Config(training_summaries='cross-fitted', members=5)."
+            )
         fanouts = self.fanouts
         if fanouts is None:
             return
@@ -191,6 +213,11 @@ class Config:
         if not listed or not all(map(Whole(1).accepts, fanouts)):
             refuse("fanouts", fanouts, f"{self.num_hops} whole numbers above 0")
         object.__setattr__(self, "fanouts", fanouts)
+
+    @property
+    def dropout_of_summaries(self) -> float:
+        """Dropout rate on label summaries."""
+        return self.dropout if self.summary_dropout is None else self.summary_dropout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,6 +250,14 @@ class Execution:
 
 
 def config_from_json(data: Mapping[str, Any]) -> Config:
-    """Return saved settings; version 0.1 saved some of `Execution` among them."""
+    """Return saved settings, also those that an earlier version saved.
+
+    It saved some of `Execution` among them, and trained on summaries as printed.
+    """
     execution = {field.name for field in dataclasses.fields(Execution)}
-    return Config(**{n: v for n, v in data.items() if n not in execution})
+    earlier: dict[str, Any] = {
+        "training_summaries": "as-printed",
+        "summary_dropout": 0.0,
+    }
+    found = {n: v for n, v in data.items() if n not in execution}
+    return Config(**earlier | found)

@@ -18,26 +18,29 @@ from hopf_jax.graph import Graph
 from hopf_jax.inference import (
     WholeGraph,
     complete_iteration,
-    first_summary,
+    first_summaries,
     mean_change,
+    member_of,
     predict_logits,
 )
 from hopf_jax.kernels import DEFAULT_MODEL, Kernel, Net, Sizes, find_kernel
 from hopf_jax.learning import (
     CannotJoinError,
     JointPopulation,
-    Member,
-    MemberState,
     Objective,
     Params,
     Population,
     Progress,
     RunState,
+    Team,
+    TeamState,
     as_good_as_any,
+    check_same,
     first_state,
     identify,
     learn,
     make_plan,
+    make_team,
 )
 from hopf_jax.results import Result, calibrate, make_net, node_scores, readable, score
 from hopf_jax.runtime import checkpointed, is_main
@@ -89,10 +92,10 @@ def fit(
     >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
     (6, 2)
     """
-    (result,) = _fit_members(
+    (result,) = _fit_teams(
         [graph],
         [seed],
-        lambda member, record: [callback(record) for callback in callbacks],
+        lambda team, record: [callback(record) for callback in callbacks],
         workdir,
         model=model,
         config=config,
@@ -118,12 +121,12 @@ def fit_folds(
 ) -> list[Result]:
     """Run `fit` on several splits of one graph, in one program per epoch if possible.
 
-    Each graph is one member of the run, with the batches, random bits and stopping rule
+    Each graph is one part of the run, with the batches, random bits and stopping rule
     that `fit` gives it; one that has stopped keeps its best weights and waits for the
     others. Results are those of `fit` up to rounding: first losses agree to 1e-4, later
     ones diverge as training amplifies rounding. Members that do not fit into one
-    program (different graphs or numbers of batches, sampled neighbours, or too little
-    memory) are trained one after another.
+    program (different numbers of batches, sampled neighbours, or too little memory)
+    are trained side by side, and different graphs one after another.
 
     Args:
       graphs: The same graph with different splits.
@@ -149,37 +152,32 @@ def fit_folds(
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
     if len(seeds) != len(graphs):
         raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
-    fit_members = functools.partial(
-        _fit_members,
+
+    def tell(first: int, team: int, record: dict[str, Any]) -> None:
+        for callback in callbacks:
+            callback(record | {"fold": first + team})
+
+    fit_teams = functools.partial(
+        _fit_teams,
         model=model,
         config=config,
         execution=execution,
         progress=progress,
         checkpoint_every=checkpoint_every,
+        mapping=mapping if len(graphs) > 1 else None,
     )
-
-    def tell(first: int, member: int, record: dict[str, Any]) -> None:
-        for callback in callbacks:
-            callback(record | {"fold": first + member})
-
     try:
-        joint: Any = functools.partial(JointPopulation, mapping=mapping)
-        joint = joint if len(graphs) > 1 else Population
-        return fit_members(
-            graphs, seeds, functools.partial(tell, 0), workdir, make_population=joint
-        )
+        return fit_teams(graphs, seeds, functools.partial(tell, 0), workdir)
     except CannotJoinError as error:
         _log.warning("The graphs are trained one after another. %s", error)
-        starts = error.run.split()
     results = []
     for i, (graph, own) in enumerate(zip(graphs, seeds, strict=True)):
         folder = None if workdir is None else os.path.join(os.fspath(workdir), str(i))
-        say = functools.partial(tell, i)
-        results += fit_members([graph], [own], say, folder, start=starts[i])
+        results += fit_teams([graph], [own], functools.partial(tell, i), folder)
     return results
 
 
-def _fit_members(
+def _fit_teams(
     given: Sequence[Graph],
     seeds: Sequence[int],
     tell: Callable[[int, dict[str, Any]], object],
@@ -190,30 +188,31 @@ def _fit_members(
     execution: Execution | None,
     progress: Show,
     checkpoint_every: int,
-    make_population: Callable[..., Population] = Population,
-    start: RunState | None = None,
+    mapping: Literal["auto", "vmap", "loop"] | None = None,
 ) -> list[Result]:
-    """Run the HOPF loop over members; return one `Result` per graph.
+    """Run the HOPF loop; return one `Result` per graph.
 
     Algorithm 1: start from empty label summaries; learn to predict from them; infer all
     nodes; make the next summaries from these predictions; repeat.
 
     Args:
-      given, seeds: Graphs and seeds, one per member.
-      tell: Called with a member and the record of its epoch, in the first process.
+      given, seeds: Graphs and seeds, one per team.
+      tell: Called with a team and the record of its epoch, in the first process.
       workdir: As in `fit`.
       model, config, execution, progress, checkpoint_every: As in `fit`.
-      make_population: The class of the population that is trained.
-      start: The state to start from, if there is no checkpoint; None for the first.
+      mapping: How members are computed in one program; None for one program per member,
+        unless there are several on an accelerator.
     """
     kernel = find_kernel(model)
     config = Config() if config is None else config
     execution = Execution() if execution is None else execution
-    members = []
+    teams = []
     for graph, seed in zip(given, seeds, strict=True):
         check_inputs(graph, config, execution, seed)
-        members.append(Member(readable(graph, kernel, config, seed), seed))
-    graph = members[0].graph
+        graph = readable(graph, kernel, config, seed)
+        teams.append(make_team(graph, kernel, config, seed))
+    check_same([team.graph for team in teams])
+    graph = teams[0].graph
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
     objective = Objective.of(config, graph.multilabel)
     plan = make_plan(graph, kernel, config, execution)
@@ -223,50 +222,62 @@ def _fit_members(
         checkpoint_every,
         plan.notes,
     ) as (restored, save):
-        run = start or RunState(
-            tuple(MemberState(first_summary(m.graph, net), []) for m in members)
-        )
         if restored is not None:
             like = first_state(objective, net.weight_shapes())
-            run = RunState.unpack(*restored, like)
+            run = RunState.unpack(*restored, like, config.members)
+        else:
+            num_parts = config.members if teams[0].parts is not None else 0
+            empty = (first_summaries(t.graph, net, config, num_parts) for t in teams)
+            run = RunState(tuple(TeamState(summaries, []) for summaries in empty))
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
-            try:
-                population = make_population(
-                    net, objective, members, plan, whole, config.weighted_loss
-                )
-            except CannotJoinError as error:
-                error.run = run
-                raise
-        done = sum(state.num_epochs for state in run.members)
+            members = [member for team in teams for member in team.members]
+            population = _make_population(
+                mapping, net, objective, members, plan, whole, config
+            )
+        done = sum(state.num_epochs for state in run.teams)
         with progress_bar(progress, desc="fit", unit=" epochs", initial=done) as bar:
             while not run.finished:
-                run = _iterate(population, whole, config, run, save, bar, tell)
+                run = _iterate(teams, population, whole, config, run, save, bar, tell)
                 save(run)
     return [
         Result(
             kernel=kernel,
             config=config,
             sizes=net.sizes,
-            seed=member.seed,
+            seed=seed,
             multilabel=graph.multilabel,
-            label_names=member.graph.label_names,
+            label_names=team.graph.label_names,
             weights=state.weights,
             iteration=state.best,
             probabilities=state.probabilities,
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(member.graph, state.probabilities),
+            calibration=calibrate(team.graph, state.probabilities),
             graph=own,
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
         )
-        for state, own, member in zip(run.members, given, members, strict=True)
+        for state, own, team, seed in zip(run.teams, given, teams, seeds, strict=True)
     ]
 
 
+def _make_population(
+    mapping: Literal["auto", "vmap", "loop"] | None, *arguments: Any
+) -> Population:
+    """Return members in one program where that is wanted and possible."""
+    several = len(arguments[2]) > 1
+    if several and (mapping or jax.default_backend() != "cpu"):
+        try:
+            return JointPopulation(*arguments, mapping=mapping or "auto")
+        except CannotJoinError as error:
+            _log.warning("Each net is trained in a program of its own. %s", error)
+    return Population(*arguments)
+
+
 def _iterate(
+    teams: Sequence[Team],
     population: Population,
     whole: WholeGraph,
     config: Config,
@@ -275,17 +286,19 @@ def _iterate(
     bar: tqdm,
     tell: Callable[[int, dict[str, Any]], object],
 ) -> RunState:
-    """Run one iteration of Algorithm 1 for all members that are not finished."""
+    """Run one iteration of Algorithm 1 for all teams that are not finished."""
     begun, trained = time.perf_counter(), 0.0
-    net, states = population.net, run.members
+    net, states, count = population.net, run.teams, config.members
     live = [not state.finished for state in states]
-    # Members that are not finished have completed the same number of iterations.
+    # Teams that are not finished have completed the same number of iterations.
     t = 1 + max(len(state.iterations) for state in states)
-    last = [state.weights[-1] if state.weights else None for state in states]
-    starts = [
-        start_iteration(net, member.seed, t, params, config.warm_start)
-        for member, params in zip(population.members, last, strict=True)
-    ]
+    starts, read = [], []
+    for team, state in zip(teams, states, strict=True):
+        for m, member in enumerate(team.members):
+            last = state.weights[-1] if state.weights else None
+            own = None if last is None else member_of(last, m, count)
+            starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
+            read.append(_read_by(m, team, state.summaries))
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
 
@@ -294,7 +307,9 @@ def _iterate(
         epochs = progress.epoch
         trained += sum(record["seconds"] for record in records.values())
         for i, record in records.items():
-            states[i].history.append({"iteration": t} | record)
+            team, m = divmod(i, count)
+            which = {"member": m} if count > 1 else {}
+            states[team].history.append({"iteration": t} | which | record)
             bar.update()
             if not bar.disable:
                 bar.set_postfix(
@@ -304,7 +319,7 @@ def _iterate(
                     refresh=False,
                 )
             if is_main():
-                tell(i, states[i].history[-1])
+                tell(team, states[team].history[-1])
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
         save(RunState(now, progress, before + epochs))
 
@@ -312,62 +327,88 @@ def _iterate(
     params = learn(
         population,
         [start for _, start in starts],
-        population.inputs([state.summary for state in states]),
+        population.inputs(read, t),
         config,
         [key for key, _ in starts],
         on_epoch,
-        live=live,
+        live=np.repeat(live, count).tolist(),
         progress=run.progress,
     )
-    del starts
+    del starts, read
     overhead = (time.perf_counter() - begun - trained) / sum(live)
     # Infer all nodes, and turn the predictions into the next label summaries.
     completed = [
-        _complete(state, member.graph, net, config, learned, whole, overhead)
-        if alive
-        else state
-        for state, member, learned, alive in zip(
-            states, population.members, params, live, strict=True
+        _complete(
+            state,
+            team,
+            net,
+            config,
+            params[i * count : (i + 1) * count],
+            whole,
+            overhead,
         )
+        if live[i]
+        else state
+        for i, (state, team) in enumerate(zip(states, teams, strict=True))
     ]
     return RunState(tuple(completed), None, before + epochs)
 
 
+def _read_by(
+    member: int, team: Team, summaries: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the summaries that a member of a team learns from."""
+    if summaries is None or team.parts is not None:
+        return summaries
+    return summaries[member if len(summaries) > 1 else 0]
+
+
 def _complete(
-    state: MemberState,
-    graph: Graph,
+    state: TeamState,
+    team: Team,
     net: Net,
     config: Config,
-    params: Params,
+    params: Sequence[Params],
     whole: WholeGraph,
     overhead: float,
-) -> MemberState:
-    """Return the state of a member after an iteration: predict, summarise and score.
+) -> TeamState:
+    """Return the state of a team after an iteration: predict, summarise and score.
 
     The iteration took `overhead` seconds besides its epochs and what is done here.
     """
     begun = time.perf_counter() - overhead
-    t, history, last = len(state.iterations) + 1, state.history, state.summary
-    outputs = predict_logits(net, params, whole, last, config.summary == "hidden")
+    graph, history, last = team.graph, state.history, state.summaries
+    t = len(state.iterations) + 1
+
+    def predict(member: int, summary: np.ndarray | None) -> Any:
+        with_hidden = config.summary == "hidden"
+        return predict_logits(net, params[member], whole, summary, with_hidden)
+
     predicted, new = complete_iteration(
-        graph, config, t, last, *outputs, multilabel=graph.multilabel
+        graph,
+        config,
+        t,
+        last,
+        predict,
+        multilabel=graph.multilabel,
+        parts=[m.graph for m in team.members] if team.parts is not None else (),
     )
-    del outputs
-    seconds = sum(r["seconds"] for r in history if r["iteration"] == t)
+    own = [record for record in history if record["iteration"] == t]
     record = {
         "iteration": t,
-        "epochs": history[-1]["epoch"],
+        "epochs": max(record["epoch"] for record in own),
         "scores": score(graph, predicted, config.scoring),
-        "seconds": seconds + time.perf_counter() - begun,
+        "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
-        finished |= mean_change(new, last) < config.tolerance
+        finished |= mean_change(new[-1], last[-1]) < config.tolerance
     right = node_scores(graph, graph.validation, predicted, config.scoring)
+    stacked = {name: np.stack([p[name] for p in params]) for name in params[0]}
     state = state._replace(
-        summary=new,
+        summaries=new,
         num_epochs=len(history),
-        weights=(*state.weights, params),
+        weights=(*state.weights, params[0] if len(params) == 1 else stacked),
         iterations=(*state.iterations, record),
         right=(*state.right, right),
         finished=finished,

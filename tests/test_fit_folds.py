@@ -11,7 +11,12 @@ import pytest
 from hopf_jax import MODELS, Config, Execution, fit, fit_folds
 from hopf_jax.batching import grouping, loader
 from hopf_jax.learning.plan import make_plan
-from hopf_jax.learning.population import CannotJoinError, _check_joint, _JointLoader
+from hopf_jax.learning.population import (
+    CannotJoinError,
+    Member,
+    _JointLoader,
+    check_same,
+)
 from hopf_jax.runtime import checkpoints
 from tests import graphs
 
@@ -252,10 +257,10 @@ def test_arguments_that_are_refused():
 def test_only_folds_of_one_graph_are_joined():
     first, second = folds()
     plan = plan_of(CONFIG)
-    _check_joint([first, second], plan)
+    check_same([first, second])
     one, other = (folds(graphs.tiny(sparse=True))[0] for _ in range(2))
     assert one.features is not other.features
-    _check_joint([one, other], plan)
+    check_same([one, other])
     for other, differs in (
         (dataclasses.replace(second, features=second.features + 1), "in features"),
         (folds(graphs.tiny(seed=1))[0], "in indptr and indices"),
@@ -263,13 +268,13 @@ def test_only_folds_of_one_graph_are_joined():
         (dataclasses.replace(second, multilabel=True), "in multilabel"),
     ):
         with pytest.raises(CannotJoinError, match=differs):
-            _check_joint([first, other], plan)
+            check_same([first, other])
     few = folds(train=3)[1]
     with pytest.raises(CannotJoinError, match=r"train nodes make \[3, 1\] batches"):
-        _JointLoader([first, few], [0, 0], "train", plan.training)
+        _JointLoader([Member(first, 0), Member(few, 0)], "train", plan.training)
 
 
 def test_a_fold_that_diverges_is_named():
     config = vary(learning_rate=1e30, max_epochs=8)
-    with pytest.raises(ValueError, match=r"graphs\[[01]\]: Training diverged"):
+    with pytest.raises(ValueError, match=r"Net [01]: Training diverged"):
         fit_folds(folds(), "nip-mean", config)

@@ -9,6 +9,7 @@ partitioned.json to WORKDIR/partitioned.
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ from hopf_jax.fitting import sizes_of, start_iteration
 from hopf_jax.inference import (
     WholeGraph,
     complete_iteration,
-    first_summary,
+    first_summaries,
     nodes_by_distance,
     predict_logits,
     probabilities,
@@ -114,14 +115,15 @@ def simulate(
         [Member(graph, seed)],
         plan,
         whole,
-        config.weighted_loss,
+        config,
     )
-    summary: Any = first_summary(graph, net)
+    summaries: Any = first_summaries(graph, net, config)
     params: Params | None = None
     worst = 0.0
     for t in range(1, config.num_iterations + 1):
         key, start = start_iteration(net, seed, t, params, config.warm_start)
-        inputs = population.inputs([summary])
+        summary = summaries[0]
+        inputs = population.inputs([summary], t)
         (params,) = learn(population, [start], inputs, config, [key])
         logits = np.zeros((graph.num_nodes, graph.num_labels), np.float32)
         for host in hosts:
@@ -134,8 +136,9 @@ def simulate(
         predicted = probabilities(logits, graph.multilabel)
         difference = np.abs(predicted - probabilities(wanted, graph.multilabel))
         worst = max(worst, float(difference.max()))
-        _, summary = complete_iteration(
-            graph, config, t, summary, logits, None, multilabel=graph.multilabel
+        predict = functools.partial(_known, logits)
+        _, summaries = complete_iteration(
+            graph, config, t, summaries, predict, multilabel=graph.multilabel
         )
     received = [4 * graph.num_labels * (len(h.nodes) - len(h.own)) for h in hosts]
     return {
@@ -144,6 +147,10 @@ def simulate(
         "received_bytes": max(received),
         "test_micro_f1": score(graph, predicted)["test"]["micro_f1"],
     }
+
+
+def _known(logits: np.ndarray, member: int, read: Any) -> tuple[np.ndarray, None]:
+    return logits, None
 
 
 class Host:
@@ -190,7 +197,7 @@ class HostPopulation(Population):
         super().__init__(*arguments)
 
     def _make_loaders(self, plan: Plan) -> None:
-        ((graph, seed),) = self.members
+        ((graph, seed, _),) = self.members
         assert isinstance(plan.sharding, StepSharding)
         train, validation = (
             HostLoader(graph, self._hosts, roots, how, seed, plan.sharding)
@@ -199,7 +206,7 @@ class HostPopulation(Population):
                 (graph.validation, plan.validation),
             )
         )
-        self.loaders = train, validation
+        self.loaders = [(train, validation)]
 
 
 class HostLoader(ShardedLoader):

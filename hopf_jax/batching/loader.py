@@ -61,6 +61,15 @@ class Loader:
     budget and no neighbours are sampled, they are padded once and stay on the device;
     otherwise a thread prepares one batch while another is in use. Results are the same
     either way.
+
+    Args:
+      graph: The whole graph.
+      roots: Their ids.
+      how: How batches are made and stored.
+      seed: Seed of batches, their order, and samples of neighbours.
+      sharding: The devices that share the batches of a step.
+      views: Which of several label summaries each root reads, [roots]; roots of
+        different views are dealt into different batches. None if there is one.
     """
 
     def __init__(
@@ -70,15 +79,17 @@ class Loader:
         how: LoaderSettings,
         seed: int,
         sharding: OneDevice | StepSharding = OneDevice(),  # noqa: B008
+        views: np.ndarray | None = None,
     ):
         self.graph, self.how, self.seed, self.sharding = graph, how, seed, sharding
+        self._views: list[int | None] = []
         self.features = feature_placement(graph)
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
         self._apart = components(graph) if len(roots) > how.batch_size else None
-        self.roots = self._deal(roots)
+        self.roots = self._deal_views(roots, views)
         self.sizes = sizes = self._measure(0)
         self.layouts, self.members = group_by_size(sizes, how.num_hops)
-        if len(self.roots) <= _FEW_BATCHES:
+        if len(self.roots) <= _FEW_BATCHES and views is None:
             shared = self._shared_layout(len(roots))
             waste = waste_of(sizes, [shared], [np.arange(len(sizes))], how.num_hops)
             small = sum((*shared.nodes, *shared.edges, shared.values)) < _SMALL
@@ -157,6 +168,16 @@ class Loader:
         room[:, 1:] = np.ceil(1.03 * room[:, 1:])
         return Layout.over(room, self.how.num_hops)
 
+    def _deal_views(
+        self, roots: np.ndarray, views: np.ndarray | None
+    ) -> list[np.ndarray]:
+        """Deal the roots of each view, and note the view of each batch."""
+        dealt: list[np.ndarray] = []
+        for view in [None] if views is None else np.unique(views).tolist():
+            dealt += self._deal(roots if view is None else roots[views == view])
+            self._views += [view] * (len(dealt) - len(self._views))
+        return dealt
+
     def _deal(self, roots: np.ndarray) -> list[np.ndarray]:
         rng = np.random.default_rng([self.seed, 0])
         return deal(self.graph, roots, self.how.batch_size, rng, self._apart)
@@ -198,7 +219,14 @@ class Loader:
         subgraph = self._subgraph(number, epoch)
         layout = self._room(layout, np.array([self._size(subgraph)]))
         how, transposed = self.features, self.how.transposed
-        return pad(self.graph, subgraph, layout, features=how, transposed=transposed)
+        return pad(
+            self.graph,
+            subgraph,
+            layout,
+            features=how,
+            transposed=transposed,
+            view=self._views[number],
+        )
 
     def _room(self, layout: Layout, sizes: np.ndarray) -> Layout:
         """Return the layout, or a larger one where a sample does not fit."""

@@ -38,6 +38,8 @@ class Batch(NamedTuple):
     features: Matrix  # None: gathered from the features of the whole graph
     labels: Array  # [R, C]
     mask: Array  # [R], 1 for a real root
+    # Which of several label summaries its nodes read, []; None if there is one.
+    view: Array | None = None
 
     def hop_graph(self, away: int) -> HopGraph:
         """Return the edges into the nodes within `away` hops of the roots.
@@ -112,6 +114,7 @@ def pad(
     *,
     features: str,
     transposed: bool = True,
+    view: int | None = None,
 ) -> Batch:
     """Return the subgraph as a batch of this layout, in NumPy arrays.
 
@@ -122,6 +125,7 @@ def pad(
       features: "resident" leaves features to the device; "sparse" and "dense" add them
         to the batch.
       transposed: Add the transposed edges, which the gradient needs.
+      view: Which of several label summaries its nodes read.
     """
     n, e = len(subgraph.nodes), len(subgraph.senders)
     num_nodes = layout.nodes[-1]
@@ -160,6 +164,7 @@ def pad(
         features=node_features(graph, subgraph.nodes, layout, features, transposed),
         labels=labels,
         mask=mask,
+        view=None if view is None else np.array(view, np.int32),
     )
 
 

@@ -117,7 +117,8 @@ def make_loader(
     how: LoaderSettings,
     seed: int,
     sharding: OneDevice | StepSharding,
+    views: np.ndarray | None = None,
 ) -> Loader:
     """Return the loader of some roots for steps of one or several subgraphs."""
     kind = ShardedLoader if isinstance(sharding, StepSharding) else Loader
-    return kind(graph, roots, how, seed, sharding)
+    return kind(graph, roots, how, seed, sharding, views)

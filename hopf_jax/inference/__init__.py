@@ -3,8 +3,9 @@
 from hopf_jax.inference.prediction import predict_logits
 from hopf_jax.inference.summaries import (
     complete_iteration,
-    first_summary,
+    first_summaries,
     mean_change,
+    member_of,
     probabilities,
     replay,
 )

@@ -1,6 +1,6 @@
 """Label summaries: what one HOPF iteration passes to the next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,11 +40,21 @@ def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
     return out
 
 
-def first_summary(graph: Graph, net: Net) -> np.ndarray | None:
-    """Return the initial label summaries: zeros, or None if the kernel reads none."""
+def first_summaries(
+    graph: Graph, net: Net, config: Config, num_parts: int = 0
+) -> np.ndarray | None:
+    """Return the initial label summaries: zeros, or None if the kernel reads none.
+
+    Returns:
+      [views, N, *]: one view for all members; if training nodes are divided into parts,
+      one more for each part, before it. Hidden states mean different things to
+      different nets: then each member has its own view.
+    """
     if not net.kernel.iterative:
         return None
-    return np.zeros((graph.num_nodes, net.sizes.summary), np.float32)
+    shared = config.summary == "labels" or config.training_summaries == "cross-fitted"
+    views = num_parts + 1 if shared else config.members
+    return np.zeros((views, graph.num_nodes, net.sizes.summary), np.float32)
 
 
 def next_summary(
@@ -92,36 +102,74 @@ def output(
     return out
 
 
+Predict = Callable[[int, np.ndarray | None], tuple[np.ndarray, np.ndarray | None]]
+
+
 def complete_iteration(
     graph: Graph,
     config: Config,
     iteration: int,
-    summary: np.ndarray | None,
-    logits: np.ndarray,
-    hidden: np.ndarray | None,
+    summaries: np.ndarray | None,
+    predict: Predict,
     *,
     multilabel: bool,
+    parts: Sequence[Graph] = (),
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Turn logits into the output of an iteration and the next label summary.
+    """Turn predictions into the output of an iteration and the next label summaries.
 
     Args:
       graph: As the kernel reads it; its training nodes keep their labels.
       config: Settings.
       iteration: The iteration, from 1.
-      summary: What it read; None if the kernel reads no summaries.
-      logits: [N, C], what it predicted.
-      hidden: h_K [N, *], where summaries are made of it.
+      summaries: What it read, as from `first_summaries`.
+      predict: Returns the logits [N, C] of a member that reads a summary [N, *], and
+        h_K [N, *], where summaries are made of it.
       multilabel: Whether nodes have several labels.
+      parts: What each member learned from, where summaries are cross-fitted: the graph
+        without its part of the training nodes.
 
     Returns:
-      Probabilities [N, C], the output of Algorithm 1, and the summary for the next
+      Probabilities [N, C], the output of Algorithm 1, and the summaries for the next
       iteration; None if the kernel reads none.
     """
-    predicted = probabilities(logits, multilabel)
-    if summary is None:
-        return predicted, None
-    new = next_summary(graph, config, iteration, summary, predicted, hidden)
-    return output(graph, config, predicted, new), new
+    means: list[Any] = [0, 0]
+    new: list[np.ndarray] = []
+
+    def advance(of: Graph, last: np.ndarray, found: Sequence[Any]) -> None:
+        new.append(next_summary(of, config, iteration, last, *found))
+
+    for member in range(config.members):
+        last = None if summaries is None else summaries[-1]
+        apart = summaries is not None and not parts and len(summaries) > 1
+        if summaries is not None and apart:
+            last = summaries[member]
+        logits, hidden = predict(member, last)
+        found = probabilities(logits, multilabel), hidden
+        if last is not None and apart:
+            advance(graph, last, found)
+        for i, each in enumerate(found):
+            if each is not None:
+                means[i] = each if member == 0 else means[i] + each
+        if summaries is not None and parts:
+            logits, hidden = predict(member, summaries[member])
+            found = probabilities(logits, multilabel), hidden
+            advance(parts[member], summaries[member], found)
+        del logits, hidden, found  # Not held while the next member predicts.
+    if config.members > 1:
+        means = [mean / np.float32(config.members) for mean in means]
+    if summaries is None:
+        return means[0], None
+    if not apart:
+        advance(graph, summaries[-1], means)
+    new_views = new[0][None] if len(new) == 1 else np.stack(new)
+    return output(graph, config, means[0], new_views[-1]), new_views
+
+
+def member_of(params: dict, member: int, count: int) -> dict:
+    """Return the weights of one member, of weights that have an axis of members."""
+    if count == 1:
+        return params
+    return {name: weights[member] for name, weights in params.items()}
 
 
 def replay(
@@ -134,17 +182,20 @@ def replay(
     """Run iterations with known weights on a graph.
 
     Returns:
-      The label summaries that the last iteration read, [N, *] or None, and its output
-      [N, C].
+      The label summaries that the last iteration read, [views, N, *] or None, and its
+      output [N, C].
     """
     with_hidden = config.summary == "hidden"
-    last = summary = first_summary(whole.graph, net)
+    last = summaries = first_summaries(whole.graph, net, config)
     found = np.zeros((0, 0), np.float32)
     for t, params in enumerate(weights, start=1):
-        last = summary
-        outputs = predict_logits(net, params, whole, summary, with_hidden)
-        found, summary = complete_iteration(
-            whole.graph, config, t, summary, *outputs, multilabel=multilabel
+        last = summaries
+
+        def predict(member: int, read: np.ndarray | None, params: dict = params) -> Any:
+            own = member_of(params, member, config.members)
+            return predict_logits(net, own, whole, read, with_hidden)
+
+        found, summaries = complete_iteration(
+            whole.graph, config, t, summaries, predict, multilabel=multilabel
         )
-        del outputs  # Not held while the next iteration predicts.
     return last, found

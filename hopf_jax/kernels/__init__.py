@@ -11,7 +11,7 @@ from hopf_jax.kernels.aggregators import (
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.module import Net, Sizes
 from hopf_jax.kernels.propagation import Signals
-from hopf_jax.kernels.random_bits import random_words
+from hopf_jax.kernels.random_bits import bits_at, random_words
 from hopf_jax.kernels.table import (
     DEFAULT_MODEL,
     FIRST_MODELS,

@@ -38,6 +38,7 @@ def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.A
     return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
 
 
+_SUMMARY = 2  # The site of `drop` for label summaries.
 _INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 
@@ -62,6 +63,7 @@ class Net(nn.Module):
     bias: bool = False
     # Of products; weights are float32.
     precision: Literal["float32", "bfloat16"] = "float32"
+    summary_dropout: float = 0.0
 
     def setup(self) -> None:
         """Declare the weights, under the paper's names."""
@@ -153,6 +155,7 @@ class Net(nn.Module):
         words: jax.Array | None = None,
         neighbours: jax.Array | None = None,
         products: Products | None = None,
+        labels: jax.Array | None = None,
     ) -> jax.Array:
         """Return h_k [R, *] of the receivers of hop k (1 to K).
 
@@ -163,13 +166,15 @@ class Net(nn.Module):
           words: Random words [2] of a training step; None to predict.
           neighbours: F(A) Psi [R, *] if it is known; edges are not read then.
           products: Products of sparse features with its weights, if they are known.
+          labels: F(A) Y [R, C] with dropout, if it is known.
         """
         kernel = self.kernel
         if not kernel.learned_hops:
             out = propagate(kernel, self.hops[k - 1], hop, signals)
             return out + signals.h[: hop.num_receivers] if self._skips(k) else out
         signals = Signals(*(self._rounded(signal) for signal in signals))
-        # Label summaries are not dropped: they have few columns, and are noisy.
+        y = drop(words, _SUMMARY, signals.y, self.summary_dropout)
+        signals = signals._replace(y=y)
         if k == 1 and not kernel.input_layer:
             x = drop(words, 0, signals.h, self.dropout)  # The mask of `embed`.
             dropped = signals._replace(h0=x, h=x)
@@ -181,8 +186,9 @@ class Net(nn.Module):
         draws = None
         if words is not None and kernel.aggregate.ordered:
             draws = random_bits.bits(words, 3 * k + 2, hop.graph.senders.shape[0])
+        weights = self.hops[k - 1]
         out = propagate(
-            kernel, self.hops[k - 1], hop, dropped, draws, neighbours, products
+            kernel, weights, hop, dropped, draws, neighbours, products, labels
         )
         if self._skips(k):
             # A first hop that reads X has no h_0 yet to skip from.
@@ -248,6 +254,7 @@ class _BatchSteps:
         self.net, self.batch, self.x, self.words = net, batch, x, words
         self.summary, self.neighbours = summary, neighbours
         self.products = net.first_products(x, words)
+        self.labels = self._labels()
 
     def features(self) -> Matrix:
         return self.net.readable(self.x)
@@ -263,8 +270,24 @@ class _BatchSteps:
         if self.net.kernel.psi:
             senders = hop.graph.nodes["degree"].shape[0]
             signals = Signals(*(first_rows(s, senders) for s in signals))
-        known = (self.neighbours, self.products) if k == 1 else ()
-        return self.net.hop(k, hop, signals, self.words, *known)
+        labels = first_rows(self.labels, hop.num_receivers)
+        known = (self.neighbours, self.products) if k == 1 else (None, None)
+        return self.net.hop(k, hop, signals, self.words, *known, labels)
+
+    def _labels(self) -> jax.Array | None:
+        """Return F(A) Y with dropout, for all hops; None where it is part of Psi.
+
+        Dropout comes after the sum: before it, the many neighbours would average it
+        out, and F(A) Y has as few columns as there are labels.
+        """
+        net, kernel, rate = self.net, self.net.kernel, self.net.summary_dropout
+        apart = kernel.aggregate.linear and not kernel.shared_weights
+        reads = "y" in kernel.psi and net.num_layers > 0 and self.neighbours is None
+        if self.words is None or not rate or not (reads and apart):
+            return None
+        hop = self._hop_graph(net.num_layers - 1)
+        y = first_rows(net._rounded(self.summary), hop.graph.nodes["degree"].shape[0])
+        return drop(self.words, _SUMMARY, kernel.aggregate(hop, y, {}), rate)
 
     def _hop_graph(self, away: int) -> HopGraph:
         # If no hop reads the hidden states of neighbours, only the roots are needed.
@@ -281,8 +304,8 @@ def first_rows(signal: Matrix, count: int) -> Matrix:
 def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
     """Apply dropout to x; of a sparse matrix, to its non-zeros.
 
-    Every `site` has its own random bits: 0 for the features, 1 for the output layer,
-    and 3k, 3k + 1 for h_0 and h at hop k.
+    Every `site` has its own random bits: 0 for the features, 1 for the output layer, 2
+    for label summaries, and 3k, 3k + 1 for h_0 and h at hop k.
     """
     if words is None or rate == 0 or x is None:
         return x

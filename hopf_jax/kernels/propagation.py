@@ -60,8 +60,9 @@ def propagate(
     hop: HopGraph,
     signals: Signals,
     draws: jax.Array | None = None,
-    neighbours: jax.Array | None = None,
+    neighbours: Any = None,
     products: Products | None = None,
+    labels: jax.Array | None = None,
 ) -> jax.Array:
     """Compute one hop before the nonlinearity: alpha Phi W_phi + beta F(A) Psi W_psi.
 
@@ -74,6 +75,8 @@ def propagate(
       draws: Random bits [E] for aggregators that read neighbours in random order.
       neighbours: F(A) Psi [R, *] where it is known already; edges are not read then.
       products: Products of sparse features with the weights, where known already.
+      labels: F(A) Y [R, C] of a kernel whose Psi has the label summary, where it is
+        known already; `signals.y` is not read from neighbours then.
 
     Returns:
       [R, H], or [R, 2H] for a kernel that concatenates. Rows of real nodes do not
@@ -84,15 +87,20 @@ def propagate(
     degree = graph.nodes["degree"][:num_receivers]
     parts = []
     if kernel.psi:
-        read = _read(signals, kernel.psi)
+        names, psi = kernel.psi, weights.psi
+        of_labels: Any = None
+        if labels is not None:
+            names, psi, rows = _without_labels(names, psi, labels.shape[1])
+            of_labels = matmul(labels, rows)
+        read = _read(signals, names)
         num_edges = graph.senders.shape[0]
-        early = neighbours is None and kernel.aggregate.linear
-        early = early and _multiply_first(read, weights.psi, num_receivers, num_edges)
+        early = bool(names) and neighbours is None and kernel.aggregate.linear
+        early = early and _multiply_first(read, psi, num_receivers, num_edges)
         if early:
             senders = graph.nodes["degree"].shape[0]
             known = None if products is None else products.read
-            read = (_product(read, weights.psi, known)[:senders],)
-        if neighbours is None:
+            read = (_product(read, psi, known)[:senders],)
+        if neighbours is None and names:
             # Concatenated after aggregation, when only the receivers are left.
             apart = read if kernel.aggregate.linear else (_side_by_side(read),)
             neighbours = _side_by_side(
@@ -103,8 +111,10 @@ def propagate(
             both = _gate(kernel.alpha(degree), _side_by_side(read)[:num_receivers])
             both += _gate(kernel.beta(degree), neighbours)
             return _biased(both if early else matmul(both, weights.psi), weights.bias)
-        if not early:
-            neighbours = matmul(neighbours, weights.psi)
+        if not early and names:
+            neighbours = matmul(neighbours, psi)
+        if of_labels is not None:
+            neighbours = of_labels + neighbours if names else of_labels
         parts.append(_gate(kernel.beta(degree), neighbours))  # [R, H]
     if kernel.phi:
         read = tuple(
@@ -123,6 +133,15 @@ def propagate(
 def _read(signals: Signals, names: tuple[Signal, ...]) -> tuple[Matrix, ...]:
     """Return the named signals, each [S, *]."""
     return tuple(getattr(signals, name) for name in names)
+
+
+def _without_labels(
+    names: tuple[Signal, ...], weights: Any, width: int
+) -> tuple[tuple[Signal, ...], jax.Array, jax.Array]:
+    """Return the other signals, their rows of the weights, and those of the labels."""
+    if names[0] == "y":
+        return names[1:], weights[width:], weights[:width]
+    return names[:-1], weights[:-width], weights[-width:]
 
 
 def _side_by_side(read: tuple[Matrix, ...]) -> Matrix:

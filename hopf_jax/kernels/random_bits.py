@@ -22,7 +22,12 @@ def bits(noise: jax.Array, site: int, count: int) -> jax.Array:
       site: The place in the net that draws; every place has its own stream.
       count: How many.
     """
-    x = jax.lax.iota(jnp.uint32, count)
+    return bits_at(noise, site, jax.lax.iota(jnp.uint32, count))
+
+
+def bits_at(noise: jax.Array, site: int, places: jax.Array) -> jax.Array:
+    """Return the random numbers at some places of a stream, [n], as in `bits`."""
+    x = places.astype(jnp.uint32)
     # Each word enters between two mixings: no stream is a shift of another.
     x = _mix(x ^ _mix(noise[0] + jnp.uint32(site)))
     return _mix(x + noise[1])

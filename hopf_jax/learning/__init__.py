@@ -9,12 +9,14 @@ from hopf_jax.learning.population import (
     JointPopulation,
     Member,
     Population,
+    check_same,
 )
 from hopf_jax.learning.run_state import (
-    MemberState,
     Progress,
     RunState,
+    TeamState,
     identify,
 )
 from hopf_jax.learning.stopping import Patience, as_good_as_any
+from hopf_jax.learning.teams import Team, make_team
 from hopf_jax.learning.training import learn

@@ -39,13 +39,18 @@ class FirstHop:
         """Return one block [all nodes, *] per signal of Psi.
 
         Args:
-          summary: Label summaries [all nodes, *], or None where the kernel reads none.
+          summary: Label summaries [all nodes, *], or [views, all nodes, *]; None where
+            the kernel reads none.
         """
-        read = functools.partial(self._whole.rows, array=np.asarray(summary))
         return tuple(
-            self._aggregated(read) if name == "y" else self._read
+            self._labels(np.asarray(summary)) if name == "y" else self._read
             for name in self._kernel.psi
         )
+
+    def _labels(self, summary: np.ndarray) -> np.ndarray:
+        if summary.ndim > 2:
+            return np.stack([self._labels(view) for view in summary])
+        return self._aggregated(functools.partial(self._whole.rows, array=summary))
 
     def _aggregated(self, read: Callable[[Chunk], Any]) -> np.ndarray:
         chunks = self._whole.chunks()

@@ -10,8 +10,10 @@ import optax
 
 from hopf_jax.batching import Array, Batch, Matrix
 from hopf_jax.config import Config
-from hopf_jax.kernels import Net
+from hopf_jax.kernels import Net, bits_at
 from hopf_jax.metrics import f1_from_counts
+
+_HIDING = 1 << 16  # A site of random bits that no hop has.
 
 Params = dict[str, Any]  # Arrays by name, on the host or on a device.
 
@@ -37,14 +39,32 @@ class Objective:
         return cls(multilabel, config.l2, config.clip, cardinality)
 
 
+class Hiding(NamedTuple):
+    """Which training nodes are hidden from the label summaries, by chance.
+
+    The loss is on hidden nodes only, whose own labels no node reads then.
+    """
+
+    known: Array  # [all nodes], whether it is a training node
+    threshold: Any  # Of 32 random bits: a share of 2^32; [] uint32.
+    words: Any = None  # Two random words per epoch; None to hide nothing.
+
+    def hides(self, ids: Any) -> Any:
+        """Return which of some nodes are hidden, [n]."""
+        draw = bits_at(self.words, _HIDING, ids)
+        return self.known[ids] & (draw <= self.threshold)
+
+
 class Inputs(NamedTuple):
     """Arrays that all batches of an iteration share."""
 
     features: Matrix  # [all nodes, F]; None where batches hold theirs.
-    summary: Array | None  # [all nodes, C]
+    summary: Array | None  # [all nodes, C], or [views, all nodes, C]
     label_weights: Array  # [C], the omega of Eq. WCE
-    # Precomputed F(A) Psi of the first hop: blocks [all nodes, *], one per signal.
+    # Precomputed F(A) Psi of the first hop: blocks [all nodes, *], one per signal; that
+    # of the label summary has views if that has.
     neighbours: tuple[Array, ...] | None = None
+    hiding: Hiding | None = None  # None where all roots read all labels.
 
 
 class Totals(NamedTuple):
@@ -89,13 +109,17 @@ def cross_entropy(
 def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
     """Return features, label summaries and precomputed neighbours of a batch."""
     ids = batch.graph.nodes["id"]
+
+    def rows(array: Any) -> Any:
+        return array[ids] if array.ndim == 2 else array[batch.view, ids]
+
     x = inputs.features[ids] if batch.features is None else batch.features
     summary = None
     if inputs.summary is not None:  # An input of the iteration: no gradient flows back.
-        summary = jax.lax.stop_gradient(inputs.summary[ids])
+        summary = jax.lax.stop_gradient(rows(inputs.summary))
     if inputs.neighbours is None:
         return x, summary, None
-    blocks = [block[ids] for block in inputs.neighbours]
+    blocks = [rows(block) for block in inputs.neighbours]
     return x, summary, jnp.concatenate(blocks, axis=1)
 
 
@@ -107,8 +131,15 @@ def batch_loss(
     inputs: Inputs,
     words: jax.Array | None,
 ) -> tuple[jax.Array, Totals]:
-    """Return the loss of a batch (mean over real roots, plus L2) and its totals."""
+    """Return the loss of a batch (mean over real roots, plus L2) and its totals.
+
+    Where training nodes are hidden, both are of the hidden roots.
+    """
     x, summary, neighbours = node_inputs(batch, inputs)
+    if (hiding := inputs.hiding) is not None and hiding.words is not None:
+        hidden = hiding.hides(batch.graph.nodes["id"])
+        summary = jnp.where(hidden[:, None], 0, summary)
+        batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}
     logits: Any = net.apply(variables, batch, x, summary, words, neighbours)
     each = cross_entropy(

@@ -68,6 +68,7 @@ def make_plan(
         and kernel.reach(layers) == layers > 0
         and features == "resident"
         and config.dropout == 0
+        and not (kernel.iterative and config.dropout_of_summaries)
         and config.fanouts is None
     )
     reach = kernel.reach(config.num_hops) - precompute

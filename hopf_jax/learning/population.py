@@ -1,12 +1,15 @@
 """The members of a run: nets with the same kernel and settings, trained side by side.
 
-`fit` trains one member, `fit_folds` one per split. Members whose batches agree in shape
-train in one program per epoch: weights, optimizer state and batches get a leading axis
-of members. On an accelerator that axis is a `vmap`: nets too small to fill it run as
-one larger batch. On a CPU, where a batched sparse product is slow, it is a loop.
+`fit` trains one member or several, `fit_folds` as many per split. Members whose batches
+agree in shape can train in one program per epoch (`JointPopulation`): weights,
+optimizer state and batches get a leading axis of members. On an accelerator that axis
+is a `vmap`: nets too small to fill it run as one larger batch. On a CPU, where a
+batched sparse product is slow, it is a loop.
 """
 
+import concurrent.futures
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,20 +19,29 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.batching import Batch, Group, Layout, Loader, fill, make_loader
+from hopf_jax.config import Config
 from hopf_jax.graph import Graph
 from hopf_jax.inference import WholeGraph
 from hopf_jax.kernels import Net
 from hopf_jax.learning.epoch import (
     JointProgram,
     Program,
+    draw_hidden,
     first_state,
     joint_epoch,
     run_epoch,
 )
 from hopf_jax.learning.first_hop import FirstHop
-from hopf_jax.learning.loss import Inputs, Objective, Params, Totals, label_weights
+from hopf_jax.learning.loss import (
+    Hiding,
+    Inputs,
+    Objective,
+    Params,
+    Totals,
+    label_weights,
+)
 from hopf_jax.learning.plan import Plan
-from hopf_jax.learning.run_state import RunState, State
+from hopf_jax.learning.run_state import State
 
 _GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 
@@ -37,18 +49,27 @@ _GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 class CannotJoinError(ValueError):
     """These members cannot be trained in one program."""
 
-    run: RunState  # Where they stood, so that each can go on from there.
-
 
 class Member(NamedTuple):
-    """One net to train: a graph, as its kernel reads it, with a split; and a seed."""
+    """One net to train.
+
+    Attributes:
+      graph: A graph, as its kernel reads it, with a split.
+      seed: Seed of weights, batches and dropout.
+      views: Which of several label summaries each node reads, [all nodes]; None if
+        there is one.
+    """
 
     graph: Graph
     seed: int
+    views: np.ndarray | None = None
 
 
 class Population:
-    """The members of a run; here a single one, without an axis of members.
+    """The members of a run, side by side, each with programs and batches of its own.
+
+    On a CPU, where XLA computes small nets on one core, members share the cores. The
+    state of a population is a tuple with the state of each member.
 
     Args:
       net: The kernel and its widths.
@@ -56,7 +77,7 @@ class Population:
       members: The members.
       plan: How the run is executed.
       whole: The graph, for its features and the precomputed first hop.
-      weighted_loss: Weight labels by their rarity among each member's training nodes.
+      config: Settings.
     """
 
     def __init__(
@@ -66,67 +87,153 @@ class Population:
         members: Sequence[Member],
         plan: Plan,
         whole: WholeGraph,
-        weighted_loss: bool,
+        config: Config,
     ):
         self.net, self.members, self.sharding = net, members, plan.sharding
         self._program = Program(net, objective, plan.sharding)
         self._make_loaders(plan)
-        self._features = whole.all_features() if plan.features == "resident" else None
+        features = whole.all_features() if plan.features == "resident" else None
+        self._features = plan.sharding.replicate(features)
         self._omegas = [
-            label_weights(m.graph.labels[m.graph.train], weighted_loss) for m in members
+            label_weights(m.graph.labels[m.graph.train], config.weighted_loss)
+            for m in members
         ]
+        masked = net.kernel.iterative and config.training_summaries == "masked"
+        self._hidden_share = config.hidden_share if masked else None
         self._first_hop: FirstHop | None = None
         if plan.precompute:
             every = WholeGraph(whole.graph, plan.chunk_edges) if whole.shared else whole
             self._first_hop = FirstHop(net.kernel, every)
+        alone = plan.sharding.lanes == 1 and jax.process_count() == 1
+        cores = os.cpu_count() or 1 if jax.default_backend() == "cpu" and alone else 1
+        self._threads = min(len(members), cores)
 
     def _make_loaders(self, plan: Plan) -> None:
-        ((graph, seed),) = self.members
-        train, held = np.flatnonzero(graph.train), np.flatnonzero(graph.validation)
-        self.loaders = (
-            make_loader(graph, train, plan.training, seed, plan.sharding),
-            make_loader(graph, held, plan.validation, seed, plan.sharding),
+        training, validation = (
+            # They share the budget.
+            dataclasses.replace(
+                how, memory_budget=how.memory_budget // len(self.members)
+            )
+            for how in (plan.training, plan.validation)
         )
+        self.loaders: list[Any] = [  # Of training and of validation nodes.
+            tuple(
+                make_loader(
+                    m.graph,
+                    np.flatnonzero(nodes),
+                    how,
+                    m.seed,
+                    plan.sharding,
+                    None if m.views is None else m.views[nodes],
+                )
+                for nodes, how in (
+                    (m.graph.train, training),
+                    (m.graph.validation, validation),
+                )
+            )
+            for m in self.members
+        ]
 
-    def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
-        """Return what all batches of an iteration share, given label summaries."""
-        (summary,), (omega,) = summaries, self._omegas
-        neighbours = None
-        if self._first_hop is not None:
-            neighbours = self._first_hop.neighbours(summary)
-        return Inputs(self._features, summary, omega, neighbours)
+    def inputs(
+        self, summaries: Sequence[np.ndarray | None], iteration: int
+    ) -> tuple[Inputs, ...]:
+        """Return what all batches of an iteration share, for each member.
 
-    def start(self, params: Sequence[Params]) -> State:
+        Args:
+          summaries: Label summaries that each member reads, [all nodes, *], or
+            [views, all nodes, *] if roots read different ones; None for none.
+          iteration: The iteration, from 1.
+        """
+        hidings = self._hidings(iteration)
+        found = []
+        for summary, omega, hiding in zip(
+            summaries, self._omegas, hidings, strict=True
+        ):
+            near = self._neighbours(summary)
+            own = self.sharding.replicate((summary, omega, near, hiding))
+            found.append(Inputs(self._features, *own))
+        return tuple(found)
+
+    def _hidings(self, iteration: int) -> list[Hiding | None]:
+        """Return which nodes are hidden from each member; all while all are zero."""
+        if self._hidden_share is None:
+            return [None] * len(self.members)
+        share = 1.0 if iteration == 1 else self._hidden_share
+        threshold = np.uint32(share * (2**32 - 1))
+        return [Hiding(member.graph.train, threshold) for member in self.members]
+
+    def _neighbours(self, summary: np.ndarray | None) -> Any:
+        """Return what the first hop reads, where it is precomputed; else None."""
+        return None if self._first_hop is None else self._first_hop.neighbours(summary)
+
+    def start(self, params: Sequence[Params]) -> Any:
         """Return the state of all members before the first step."""
-        return first_state(self._program.objective, params[0])
+        return tuple(first_state(self._program.objective, p) for p in params)
 
-    def join_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
-        """Return the random keys of all members as one array."""
-        return keys[0]
+    def join(self, states: Sequence[State]) -> Any:
+        """Return the states of single members as that of the population."""
+        return tuple(states)
+
+    def join_keys(self, keys: Sequence[jax.Array]) -> Any:
+        """Return the random keys of all members."""
+        return tuple(keys)
 
     def take(self, tree: Any, member: int) -> Any:
         """Return the part of one member."""
-        return tree
+        return tree[member]
 
     def choose(self, which: np.ndarray, one: Any, other: Any) -> Any:
         """Return for each member the state from `one` or from `other`."""
-        return one if which[0] else other
+        pairs = zip(which, one, other, strict=True)
+        return tuple(a if first else b for first, a, b in pairs)
 
     def run_epoch(
         self,
-        state: State,
-        inputs: Inputs,
-        key: jax.Array,
+        state: Any,
+        inputs: Any,
+        key: Any,
         epoch: int,
         rates: np.ndarray,
         live: np.ndarray,
         zero: Totals,
-    ) -> tuple[State, list[Totals], list[Totals]]:
-        """Run an epoch; return the new state, and totals of each member."""
-        state, seen, held = run_epoch(
-            self._program, self.loaders, state, inputs, key, epoch, rates[0], zero
-        )
-        return state, [seen], [held]
+    ) -> tuple[Any, list[Totals], list[Totals]]:
+        """Run an epoch of the live members; return the state, and totals of each."""
+
+        def one(i: int) -> tuple[State, Totals, Totals]:
+            if not live[i]:
+                return state[i], zero, zero
+            read = self._hide_neighbours(inputs[i], key[i], epoch)
+            own = self._program, self.loaders[i], state[i], read, key[i]
+            # On the host, so that a thread is busy until its epoch is over.
+            new, *totals = run_epoch(*own, epoch, rates[i], zero)
+            return new, *jax.device_get(totals)
+
+        every = range(len(self.members))
+        if self._threads > 1:
+            with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
+                found = list(pool.map(one, every))
+        else:
+            found = [one(i) for i in every]
+        states, seen, held = zip(*found, strict=True)
+        return states, list(seen), list(held)
+
+    def _hide_neighbours(self, inputs: Inputs, key: jax.Array, epoch: int) -> Inputs:
+        """Compute what the first hop reads anew, without the labels hidden in an epoch.
+
+        Within the program the batches of a precomputed hop lack the edges for it.
+        """
+        if inputs.hiding is None or self._first_hop is None:
+            return inputs
+        hidden = np.asarray(_hidden_nodes(inputs, key, np.uint32(epoch)))
+        summary = np.where(hidden[:, None], 0, np.asarray(inputs.summary))
+        neighbours = self.sharding.replicate(self._neighbours(summary))
+        return inputs._replace(neighbours=neighbours)
+
+
+@jax.jit
+def _hidden_nodes(inputs, key, epoch):
+    hiding: Any = draw_hidden(inputs, jax.random.fold_in(key, epoch)).hiding
+    return hiding.hides(jnp.arange(hiding.known.shape[0]))
 
 
 class JointPopulation(Population):
@@ -138,11 +245,19 @@ class JointPopulation(Population):
         if mapping == "auto":
             mapping = "loop" if jax.default_backend() == "cpu" else "vmap"
         super().__init__(*arguments)
-        kernel = self.net.kernel
-        axes: Any = None, (0 if kernel.iterative else None), 0
+        masked, kernel = self._hidden_share is not None, self.net.kernel
+        if masked and self._first_hop is not None:
+            raise CannotJoinError("Hidden labels change a precomputed first hop.")
+        # Roots of different views share the label summaries of all views.
+        self._one_summary = self.members[0].views is not None
+        labels: Any = None if self._one_summary else 0
+        axes: Any = None, (labels if kernel.iterative else None), 0, None, None
         if self._first_hop is not None:
             # What is read from the features is the same for all members.
-            axes = *axes, tuple(0 if name == "y" else None for name in kernel.psi)
+            near = tuple(labels if name == "y" else None for name in kernel.psi)
+            axes = *axes[:3], near, None
+        if masked:
+            axes = *axes[:4], Hiding(0, None)  # type: ignore[arg-type]
         groups = tuple((loader.axes,) for loader in self._joint)
         key = None if self._one_key else 0
         self._joint_program = JointProgram(
@@ -150,32 +265,39 @@ class JointPopulation(Population):
         )
 
     def _make_loaders(self, plan: Plan) -> None:
-        graphs = [member.graph for member in self.members]
-        _check_joint(graphs, plan)
-        seeds = [member.seed for member in self.members]
+        _check_joint(plan)
         self._joint = (
-            _JointLoader(graphs, seeds, "train", plan.training),
-            _JointLoader(graphs, seeds, "validation", plan.validation),
+            _JointLoader(self.members, "train", plan.training),
+            _JointLoader(self.members, "validation", plan.validation),
         )
-        self._one_key = len(set(seeds)) == 1
+        self._one_key = len({member.seed for member in self.members}) == 1
 
-    def inputs(self, summaries: Sequence[np.ndarray | None]) -> Inputs:
-        """Return what all batches of an iteration share, given label summaries."""
-        known = [summary for summary in summaries if summary is not None]
-        summary = np.stack(known) if known else None
-        neighbours = None
+    def inputs(self, summaries, iteration):
+        """Return what all batches of an iteration share, with axes as the program's."""
+        axes: Any = self._joint_program.inputs
+
+        def joined(axis: Any, parts: Sequence[Any]) -> Any:
+            return parts[0] if axis is None else np.stack(parts)
+
+        near, hiding = None, self._hidings(iteration)[0]
         if self._first_hop is not None:
-            axes: Any = self._joint_program.inputs.neighbours
-            found = [self._first_hop.neighbours(each) for each in summaries]
-            blocks = zip(axes, *found, strict=True)
-            neighbours = tuple(
-                b[0] if axis is None else np.stack(b) for axis, *b in blocks
-            )
-        return Inputs(self._features, summary, np.stack(self._omegas), neighbours)
+            found = [self._neighbours(each) for each in summaries]
+            blocks = zip(axes.neighbours, *found, strict=True)
+            near = tuple(joined(axis, parts) for axis, *parts in blocks)
+        if hiding is not None:
+            trains = [member.graph.train for member in self.members]
+            hiding = hiding._replace(known=np.stack(trains))
+        summary = joined(axes.summary, summaries)
+        own = summary, np.stack(self._omegas), near, hiding
+        return Inputs(self._features, *self.sharding.replicate(own))
 
     def start(self, params: Sequence[Params]) -> State:
         """Return the state of all members before the first step."""
-        return _stack([first_state(self._program.objective, p) for p in params])
+        return self.join(super().start(params))
+
+    def join(self, states: Sequence[State]) -> State:
+        """Return the states of single members with a leading axis."""
+        return _stack(states)
 
     def join_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
         """Return one key for all if their seeds agree, so that bits are drawn once."""
@@ -224,14 +346,18 @@ class _JointLoader:
     once for all of them.
     """
 
-    def __init__(
-        self, graphs: Sequence[Graph], seeds: Sequence[int], part: str, settings: Any
-    ):
+    def __init__(self, members: Sequence[Member], part: str, settings: Any):
         # No budget, so that loaders do not pad; batches are padded together below.
         streamed = dataclasses.replace(settings, memory_budget=0)
         self._loaders = [
-            Loader(graph, np.flatnonzero(getattr(graph, part)), streamed, seed)
-            for graph, seed in zip(graphs, seeds, strict=True)
+            Loader(
+                m.graph,
+                np.flatnonzero(nodes := getattr(m.graph, part)),
+                streamed,
+                m.seed,
+                views=None if m.views is None else m.views[nodes],
+            )
+            for m in members
         ]
         first = self._loaders[0]
         counts = [loader.num_batches for loader in self._loaders]
@@ -241,7 +367,7 @@ class _JointLoader:
         layout = first.layouts[0]
         if any(loader.layouts != [layout] for loader in self._loaders):
             layout = Layout.over(sizes, settings.num_hops)
-        needed = len(graphs) * first.room(layout)
+        needed = len(members) * first.room(layout)
         if needed > settings.memory_budget:
             raise CannotJoinError(
                 f"The {part} batches need {needed} bytes, but memory_budget is "
@@ -250,7 +376,7 @@ class _JointLoader:
         self._batches: Batch = jax.device_put(
             _stack([loader.stacked(layout) for loader in self._loaders])
         )
-        self._alike = len(set(seeds)) == 1 and all(
+        self._alike = len({m.seed for m in members}) == 1 and all(
             len(loader.members) == len(first.members)
             and all(map(np.array_equal, loader.members, first.members))
             for loader in self._loaders
@@ -276,14 +402,18 @@ class _JointLoader:
         return Group(0, None, order, None)  # type: ignore[arg-type]
 
 
-def _check_joint(graphs: Sequence[Graph], plan: Plan) -> None:
-    """Raise `CannotJoinError` for members that no program can train together."""
+def check_same(graphs: Sequence[Graph]) -> None:
+    """Raise `CannotJoinError` for graphs that differ in more than their splits."""
     for graph in graphs[1:]:
         names = [
             n for n in _GRAPH if not _equal(getattr(graphs[0], n), getattr(graph, n))
         ]
         if names:
             raise CannotJoinError(f"The graphs differ in {' and '.join(names)}.")
+
+
+def _check_joint(plan: Plan) -> None:
+    """Raise `CannotJoinError` for members that no program can train together."""
     if plan.training.fanouts is not None:
         raise CannotJoinError("Neighbours are sampled anew in every epoch.")
     if plan.sharding.lanes > 1 or jax.process_count() > 1:

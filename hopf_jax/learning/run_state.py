@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ from hopf_jax.learning.loss import Params
 from hopf_jax.learning.stopping import Patience
 from hopf_jax.runtime import digest
 
-_FORMAT = 2  # Of checkpoints; version 0.1 wrote format 1.
+_FORMAT = 3  # Of checkpoints; version 0.1 wrote format 1.
 _PLAIN = ("iterations", "best", "finished")  # Fields saved as they are.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -33,30 +34,33 @@ class State(NamedTuple):
 class Progress(NamedTuple):
     """The state of training after an epoch: all that later epochs depend on.
 
-    Arrays have a leading axis of members where several train in one program.
+    `take(state, i)` and `take(best, i)` are the states of member i.
     """
 
     epoch: int
-    state: State
-    best: State
+    state: Any
+    best: Any
     rules: tuple[Patience, ...]  # One per member.
+    take: Callable[[Any, int], State] = operator.getitem
 
 
-class MemberState(NamedTuple):
-    """The state of one member between two iterations.
+class TeamState(NamedTuple):
+    """The state of the members of one graph between two iterations.
 
     Attributes:
-      summary: Label summaries that the next iteration reads, or None.
+      summaries: Label summaries that the next iteration reads, [views, N, *], or None.
       history: Records of epochs, only ever appended to; the first `num_epochs` belong
         to this state.
-      weights, iterations: Weights and records of the iterations completed.
-      right: Score of each validation node, for each of these iterations.
+      weights, iterations: Weights and records of the iterations completed; weights have
+        a leading axis of members where there are several.
+      right: Score of each node that the iteration to report is chosen by, for each of
+        these iterations.
       best: The iteration to report so far (from 1).
       probabilities: Output [N, C] of that iteration.
       finished: Nothing is left to learn.
     """
 
-    summary: np.ndarray | None
+    summaries: np.ndarray | None
     history: list[dict[str, Any]]
     num_epochs: int = 0
     weights: tuple[Params, ...] = ()
@@ -68,85 +72,83 @@ class MemberState(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """The state of a run: of its members, and of the iteration in progress."""
+    """The state of a run: of its teams, one per graph, and of the current iteration."""
 
-    members: tuple[MemberState, ...]
+    teams: tuple[TeamState, ...]
     progress: Progress | None = None  # None before the first epoch of an iteration.
     num_epochs: int = 0  # So far; an epoch of several members counts once.
 
     @property
     def finished(self) -> bool:
         """Whether nothing is left to learn."""
-        return all(member.finished for member in self.members)
-
-    def split(self) -> list["RunState"]:
-        """Return the state of each member, of several, as that of a run of its own."""
-        runs = []
-        for i, member in enumerate(self.members):
-            own = now = self.progress
-            if now is not None:
-                both = now.state, now.best
-                state, best = jax.tree.map(lambda leaf, i=i: leaf[i], both)
-                own = Progress(now.epoch, state, best, (now.rules[i],))
-            runs.append(RunState((member,), own, self.num_epochs))
-        return runs
+        return all(team.finished for team in self.teams)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return the state as plain data and named arrays."""
         arrays: dict[str, Any] = {}
-        members = []
-        for i, member in enumerate(self.members):
-            plain = {name: getattr(member, name) for name in _PLAIN}
-            members.append({"history": member.history[: member.num_epochs]} | plain)
-            arrays[f"{i}.probabilities"] = member.probabilities
-            if member.summary is not None:
-                arrays[f"{i}.summary"] = member.summary
-            for t, params in enumerate(member.weights, start=1):
+        teams = []
+        for i, team in enumerate(self.teams):
+            plain = {name: getattr(team, name) for name in _PLAIN}
+            teams.append({"history": team.history[: team.num_epochs]} | plain)
+            arrays[f"{i}.probabilities"] = team.probabilities
+            if team.summaries is not None:
+                arrays[f"{i}.summaries"] = team.summaries
+            for t, params in enumerate(team.weights, start=1):
                 arrays |= {f"{i}.weights.{t}.{name}": w for name, w in params.items()}
-            for t, scores in enumerate(member.right, start=1):
+            for t, scores in enumerate(team.right, start=1):
                 arrays[f"{i}.right.{t}"] = scores
-        data: dict[str, Any] = {"members": members, "progress": None}
+        data: dict[str, Any] = {"teams": teams, "progress": None}
         data["num_epochs"] = self.num_epochs
         if (progress := self.progress) is not None:
             rules = [dataclasses.asdict(rule) for rule in progress.rules]
             data["progress"] = {"epoch": progress.epoch, "rules": rules}
             for name in ("state", "best"):
-                leaves = jax.device_get(jax.tree.leaves(getattr(progress, name)))
-                arrays |= {f"{name}.{i}": leaf for i, leaf in enumerate(leaves)}
+                states = jax.device_get(getattr(progress, name))
+                for i in range(len(rules)):
+                    leaves = jax.tree.leaves(progress.take(states, i))
+                    named = {f"{name}.{i}.{j}": leaf for j, leaf in enumerate(leaves)}
+                    arrays |= named
         return data, arrays
 
     @classmethod
     def unpack(
-        cls, data: Mapping[str, Any], arrays: Mapping[str, np.ndarray], like: State
+        cls,
+        data: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        like: State,
+        num_members: int,
     ) -> "RunState":
         """Return the state that `pack` took apart.
 
         Args:
           data, arrays: What `pack` returned. Arrays without elements may be missing.
           like: Shapes of the state of one member.
+          num_members: Number of members per team.
         """
-        count = len(data["members"])
-        axes = (count,) if count > 1 else ()
+        axis = (num_members,) if num_members > 1 else ()
 
-        def found(name: str, leaf: Any, axes: tuple[int, ...] = ()) -> np.ndarray:
-            return arrays.get(name, np.zeros((*axes, *leaf.shape), leaf.dtype))
+        def found(name: str, leaf: Any, axis: tuple[int, ...] = ()) -> np.ndarray:
+            return arrays.get(name, np.zeros((*axis, *leaf.shape), leaf.dtype))
 
-        def tree(name: str) -> State:
+        def states(name: str, count: int) -> tuple[State, ...]:
             leaves, structure = jax.tree.flatten(like)
-            each = [found(f"{name}.{i}", leaf, axes) for i, leaf in enumerate(leaves)]
-            return jax.tree.unflatten(structure, each)
+            each = (
+                [found(f"{name}.{i}.{j}", leaf) for j, leaf in enumerate(leaves)]
+                for i in range(count)
+            )
+            return tuple(jax.tree.unflatten(structure, some) for some in each)
 
         none, shapes = np.zeros(0, np.float32), like.params.items()
-        members = []
-        for i, about in enumerate(data["members"]):
+        teams = []
+        for i, about in enumerate(data["teams"]):
             times = range(1, len(about["iterations"]) + 1)
-            members.append(
-                MemberState(
-                    summary=arrays.get(f"{i}.summary"),
+            teams.append(
+                TeamState(
+                    summaries=arrays.get(f"{i}.summaries"),
                     history=about["history"],
                     num_epochs=len(about["history"]),
                     weights=tuple(
-                        {n: found(f"{i}.weights.{t}.{n}", w) for n, w in shapes}
+                        {n: found(f"{i}.weights.{t}.{n}", w, axis) for n, w in shapes}
                         for t in times
                     ),
                     iterations=tuple(about["iterations"]),
@@ -159,8 +161,9 @@ class RunState(NamedTuple):
         progress = None
         if (about := data["progress"]) is not None:
             rules = tuple(Patience(**rule) for rule in about["rules"])
-            progress = Progress(about["epoch"], tree("state"), tree("best"), rules)
-        return cls(tuple(members), progress, data["num_epochs"])
+            both = states("state", len(rules)), states("best", len(rules))
+            progress = Progress(about["epoch"], *both, rules)
+        return cls(tuple(teams), progress, data["num_epochs"])
 
 
 def identify(

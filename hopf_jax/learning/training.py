@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from hopf_jax.config import Config
-from hopf_jax.learning.loss import Inputs, Params, Totals, zero_totals
+from hopf_jax.learning.loss import Params, Totals, zero_totals
 from hopf_jax.learning.population import Population
 from hopf_jax.learning.run_state import Progress
 from hopf_jax.learning.stopping import Patience
@@ -38,7 +38,7 @@ def judge(rule: Patience, epoch: int, seen: Totals, held: Totals) -> tuple[str, 
 def learn(
     population: Population,
     params: Sequence[Params],
-    inputs: Inputs,
+    inputs: Any,
     config: Config,
     keys: Sequence[jax.Array],
     on_epoch: Callable[[dict[int, Record], Progress], None] = lambda *seen: None,
@@ -51,7 +51,7 @@ def learn(
     Args:
       population: The members and their batches.
       params: Weights to start from, one per member.
-      inputs: Arrays that all batches share.
+      inputs: What `population.inputs` returned.
       config: Settings.
       keys: Random keys of this iteration, one per member.
       on_epoch: Called after every epoch with {member: record} (losses, F1 scores,
@@ -69,9 +69,9 @@ def learn(
         state = best = replicate(population.start(params))
     else:
         epoch, rules = progress.epoch, [dataclasses.replace(r) for r in progress.rules]
-        state, best = replicate((progress.state, progress.best))
-    inputs = replicate(inputs)
-    zero = zero_totals(inputs.label_weights.shape[-1])
+        both = population.join(progress.state), population.join(progress.best)
+        state, best = replicate(both)
+    zero = zero_totals(population.net.sizes.labels)
     key = population.join_keys(keys)
     while epoch < config.max_epochs and not all(rule.stopped for rule in rules):
         epoch += 1
@@ -87,13 +87,12 @@ def learn(
             try:
                 actions[i], records[i] = judge(rules[i], epoch, seen[i], held[i])
             except ValueError as error:
-                where = f"graphs[{i}]: " if count > 1 else ""
+                where = f"Net {i}: " if count > 1 else ""
                 raise ValueError(f"{where}{error}") from error
         best = population.choose(actions == "keep", state, best)
         state = population.choose(actions == "restore", best, state)
         seconds = (time.perf_counter() - begun) / len(records)
         records = {i: record | {"seconds": seconds} for i, record in records.items()}
         copies = tuple(dataclasses.replace(rule) for rule in rules)
-        on_epoch(records, Progress(epoch, state, best, copies))
-    weights: Any = jax.device_get(best.params)
-    return [population.take(weights, i) for i in range(count)]
+        on_epoch(records, Progress(epoch, state, best, copies, population.take))
+    return [jax.device_get(population.take(best, i).params) for i in range(count)]

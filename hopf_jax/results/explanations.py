@@ -23,6 +23,7 @@ import numpy as np
 
 from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.graph import Graph
+from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
 from hopf_jax.results.text_tables import Tabular
 
@@ -201,18 +202,22 @@ def explain(
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
-    net, graph, summary, predicted = result._replay(graph)
+    net, graph, summaries, predicted = result._replay(graph)
     label_names = result.label_names
     column = _find_label(label, label_names, predicted[node])
     cotangent = np.zeros((1, len(label_names)), np.float32)
     cotangent[0, column] = 1
     if not result.multilabel and len(label_names) > 1:
         cotangent -= 1 / len(label_names)  # A softmax depends on differences only.
-    params = result.weights[result.iteration - 1]
-    (found,) = influences(
-        net, params, graph, summary, [node], cotangent, times_input=True
-    )
-    both = np.stack([found.attributes, found.labels]).astype(np.float64)
+    params, count = result.weights[result.iteration - 1], result.config.members
+    both: Any = 0.0
+    for member in range(count):
+        own = member_of(params, member, count)
+        read = None if summaries is None else summaries[member % len(summaries)]
+        (found,) = influences(
+            net, own, graph, read, [node], cotangent, times_input=True
+        )
+        both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
     attributes, labels = both / (both.sum() or 1)
     subgraph = found.subgraph
     by_hop = np.bincount(found.hops, attributes, len(subgraph.node_counts))

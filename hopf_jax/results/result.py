@@ -194,7 +194,8 @@ def _few(names: tuple[str, ...]) -> str:
 def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:
     """Return the net of a kernel; equal settings share one compilation."""
     settings = config.dropout, config.init_weights, config.bias, config.precision
-    return Net(kernel, sizes, *settings)
+    dropout = config.dropout_of_summaries if kernel.iterative else 0.0
+    return Net(kernel, sizes, *settings, dropout)
 
 
 def readable(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Graph:

@@ -92,7 +92,9 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])
-    wanted = {name: leaf.shape for name, leaf in net.weight_shapes().items()}
+    axis = (fields["config"].members,) if fields["config"].members > 1 else ()
+    shapes = net.weight_shapes().items()
+    wanted = {name: (*axis, *leaf.shape) for name, leaf in shapes}
     for t, params in enumerate(weights, start=1):
         found = {name: array.shape for name, array in params.items()}
         if found != wanted or not all(map(_is_float32, params.values())):

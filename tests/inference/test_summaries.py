@@ -6,7 +6,7 @@ import pytest
 from hopf_jax import Config
 from hopf_jax.inference import summaries
 from hopf_jax.inference.summaries import (
-    first_summary,
+    first_summaries,
     mean_change,
     next_summary,
     output,
@@ -22,9 +22,9 @@ def arrays():
 
 def test_nothing_is_known_before_the_first():
     graph = graphs.tiny()
-    summary = first_summary(graph, graphs.net_of("i-nip-mean")[0])
+    summary = first_summaries(graph, graphs.net_of("i-nip-mean")[0], Config())[0]
     np.testing.assert_array_equal(summary, np.zeros((graphs.NUM_NODES, 3)))
-    assert first_summary(graph, graphs.net_of("nip-mean")[0]) is None
+    assert first_summaries(graph, graphs.net_of("nip-mean")[0], Config()) is None
 
 
 @pytest.mark.parametrize("t", [1, 2, 5])

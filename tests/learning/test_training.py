@@ -184,9 +184,10 @@ def test_divergence_is_told():
     plan = make_plan(graph, net.kernel, config, Execution())
     whole = plan.whole_graph(graph)
     members = [Member(graph, 0)]
-    population = Population(net, objective, members, plan, whole, True)
+    population = Population(net, objective, members, plan, whole, config)
     with pytest.raises(ValueError, match="diverged at epoch 1"):
-        learn(population, [bad], population.inputs([None]), config, [jax.random.key(0)])
+        inputs = population.inputs([None], 1)
+        learn(population, [bad], inputs, config, [jax.random.key(0)])
 
 
 # The stopping rule

@@ -10,7 +10,7 @@ import pytest
 import hopf_jax
 from hopf_jax import Config, Execution, fit
 from hopf_jax.learning import run_state
-from hopf_jax.learning.run_state import MemberState, RunState
+from hopf_jax.learning.run_state import RunState, TeamState
 from hopf_jax.runtime import checkpoints
 from hopf_jax.runtime.checkpoints import Checkpoints
 from hopf_jax.runtime.signals import saved_at_signals
@@ -244,11 +244,11 @@ def test_with_all_damaged_a_run_begins_again(whole, tmp_path):
 
 
 def test_a_flipped_bit_is_seen():
-    state, arrays = RunState((MemberState(np.ones((4, 2), np.float32), []),)).pack()
+    state, arrays = RunState((TeamState(np.ones((1, 4, 2), np.float32), []),)).pack()
     arrays = checkpoints._seal({"state": state}, arrays)
     whole = {name: array.copy() for name, array in arrays.items()}
-    assert checkpoints._unseal(dict(whole))["state"]["members"][0]["best"] == 0
-    whole["0.summary"].view(np.uint8)[3, 1] ^= 1
+    assert checkpoints._unseal(dict(whole))["state"]["teams"][0]["best"] == 0
+    whole["0.summaries"].view(np.uint8)[0, 3, 1] ^= 1
     with pytest.raises(ValueError, match="digest"):
         checkpoints._unseal(whole)
 
@@ -307,7 +307,7 @@ def saves(monkeypatch, tmp_path, count, *, every=1, takes=0.0):
 
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(keeper._manager, "save", save)
-    member = MemberState(None, [])
+    member = TeamState(None, [])
     with saved_at_signals(keeper.save) as interruption:
         for epoch in range(1, count + 1):
             now[0] += 1
