@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import hopf_jax
-from experiments.common import output
+from experiments.common import output, workers
 from experiments.scaling import __main__ as scaling
 from experiments.scaling import (
     doc_tables,
@@ -26,11 +26,26 @@ from hopf_jax.inference import WholeGraph, predict_logits
 from tests import graphs
 
 
-def test_scaling_measures_a_point():
+def test_scaling_measures_a_point(monkeypatch):
+    fits = []
+
+    def fit(*arguments, fit=hopf_jax.fit, **more):
+        fits.append(fit(*arguments, **more))
+        return fits[-1]
+
+    monkeypatch.setattr(hopf_jax, "fit", fit)
+    before = workers.peak_gb()
     point = measurement.measure("i-nip-mean", 1, 2, 200, 400, 1, whole=1, fewer=True)
     assert point["outcome"] == "measured" and point["iterations"] == 2
-    assert point["seconds"] == pytest.approx(2 * point["epoch_seconds"], rel=1)
-    assert point["peak_gb"] > 0
+    # One epoch of each iteration counts, after one that compiles.
+    timed = [r["seconds"] for r in fits[0].history if r["epoch"] == 2]
+    assert len(timed) == 2 and len(fits[0].history) == 4
+    assert point["seconds"] == pytest.approx(sum(timed), abs=1e-4)
+    assert point["epoch_seconds"] == pytest.approx(sum(timed) / 2, abs=1e-4)
+    assert point["inference_seconds"] > 0
+    assert point["roots"] == fits[0].graph.train.sum() > 0
+    least, most = round(before, 3), round(workers.peak_gb(), 3)
+    assert 0 < least <= point["peak_gb"] <= most
     assert len(point["fits_seconds"]) == 2  # Of one iteration and of two.
     assert point["fit_seconds"] == point["fits_seconds"][-1] > 0
 
