@@ -142,22 +142,71 @@ def test_parts_are_even_and_metis_cuts_less():
     assert 1 < cut < 0.8 * shuffled
 
 
-def test_hosts_predict_as_the_whole_graph_does():
+TWO_HOSTS = hopf_jax.Config(
+    num_hops=1,
+    hidden_size=4,
+    num_iterations=2,
+    batch_size=3,
+    batches_per_step=2,
+    max_epochs=3,
+    min_epochs=1,
+)
+
+
+@pytest.fixture
+def split():
+    """A graph with sparse features, and the host of each node."""
     graph = make_planted(120, 360, 6, 3, homophily=0.9, seed=3)
     graph = dataclasses.replace(graph, features=sp.csr_array(graph.features))
-    config = hopf_jax.Config(
-        num_hops=1,
-        hidden_size=4,
-        num_iterations=2,
-        batch_size=3,
-        batches_per_step=2,
-        max_epochs=3,
-        min_epochs=1,
-    )
-    found = partitioned.simulate(graph, halos.partition(graph, "metis", 2), config)
+    return graph, halos.partition(graph, "metis", 2)
+
+
+def roots_of_lanes(loader, lanes):
+    """The roots that each lane of a step is given in an epoch, sorted."""
+    (group,) = loader.groups(0)
+    real = np.asarray(group.batches.mask) > 0
+    ids = np.asarray(group.batches.graph.nodes["id"])[:, : real.shape[1]]
+    pairs = zip(np.split(ids, lanes), np.split(real, lanes), strict=True)
+    return [np.sort(own[mask]) for own, mask in pairs]
+
+
+def test_hosts_train_on_their_parts_and_predict_as_the_whole_graph(split, monkeypatch):
+    graph, parts = split
+    seen = []
+
+    def look(population, *others, learn=partitioned.learn):
+        seen.append([roots_of_lanes(loader, 2) for loader in population.loaders])
+        return learn(population, *others)
+
+    monkeypatch.setattr(partitioned, "learn", look)
+    found = partitioned.simulate(graph, parts, TWO_HOSTS)
     assert found["difference"] <= 1e-5
     assert 1 / 2 < found["held_share"] < 1
     assert found["received_bytes"] % (4 * 3) == 0 < found["received_bytes"]
+    assert len(seen) == 2
+    for loaders in seen:
+        for lanes, mask in zip(loaders, (graph.train, graph.validation), strict=True):
+            for host, roots in enumerate(lanes):
+                want = np.flatnonzero(mask & (parts == host))
+                np.testing.assert_array_equal(roots, want)
+
+
+def test_a_host_without_its_halo_cannot_train(split, monkeypatch):
+    class Bare(partitioned.Host):
+        def __init__(self, graph, own, halo):
+            super().__init__(graph, own, halo)
+            self.graph = partitioned.hold(graph, own, own)
+
+    monkeypatch.setattr(partitioned, "Host", Bare)
+    with pytest.raises(ValueError, match="Training diverged"):
+        partitioned.simulate(*split, TWO_HOSTS)
+
+
+def test_hosts_need_sparse_features(split):
+    graph, parts = split
+    graph = dataclasses.replace(graph, features=graph.features.toarray())
+    with pytest.raises(ValueError, match="dense features"):
+        partitioned.simulate(graph, parts, TWO_HOSTS)
 
 
 def test_a_halo_too_small_would_show():
