@@ -45,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: importing scikit-learn takes a second.
+    # Lazy: scikit-learn is slow to import, and needed only by the estimator.
     if name == "HOPFClassifier":
         from hopf_jax.sklearn_api import HOPFClassifier
 

@@ -59,6 +59,7 @@ class Parser(argparse.ArgumentParser):
         given = list(sys.argv[1:] if args is None else args)
         options = super().parse_args(given, namespace)
         options.invocation = [self._module, *given]
+        output.commit()  # Before the run, whose results will name it.
         return options
 
 

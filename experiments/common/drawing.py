@@ -37,8 +37,9 @@ def save_results(
     invocation: Sequence[str],
 ) -> None:
     """Write NAME.json, with its provenance, and NAME.png to a folder."""
-    save(figure, folder / f"{name}.png")
+    # The figures first: a picture that cannot be drawn must not lose them.
     output.write_results(folder / f"{name}.json", data, invocation)
+    save(figure, folder / f"{name}.png")
 
 
 def new(width: float, height: float) -> Figure:

@@ -74,6 +74,7 @@ def remove(path: pathlib.Path) -> None:
         shutil.rmtree(path)
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions of the packages that the numbers depend on."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
@@ -96,8 +97,13 @@ def provenance(invocation: Sequence[str]) -> dict[str, Any]:
     }
 
 
+@functools.cache
 def commit() -> str | None:
-    """Return the commit of the checkout, marked if files differ, or None."""
+    """Return the commit of the checkout, marked if files differ, or None.
+
+    It is looked up once, when the command line is parsed: the checkout may change
+    before a long run ends.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(ROOT), *arguments]

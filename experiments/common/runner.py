@@ -1,7 +1,7 @@
 """The runner of cells: worker processes train those that have no saved record.
 
 Most of a small cell is compilation, on one core, so two processes with one thread each
-are nearly twice as fast as one with two threads.
+are faster than one with two threads.
 """
 
 import contextlib

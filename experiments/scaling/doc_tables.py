@@ -53,7 +53,9 @@ def read(folder: pathlib.Path = MEASURED) -> dict[str, Any]:
 def render(text: str, measured: Mapping[str, Any]) -> str:
     """Return the page with each table in its place."""
     made = {
-        name: make(measured[of]) if of in measured else f"Not measured: {of}.json."
+        name: f"{make(measured[of])}\n\n{commit_line(measured[of])}"
+        if of in measured
+        else f"Not measured: {of}.json."
         for name, of, make in (
             ("halos", "halos", halo_table),
             ("simulation", "partitioned", simulation_table),
@@ -72,6 +74,13 @@ def render(text: str, measured: Mapping[str, Any]) -> str:
         if count != 1:
             raise ValueError(f"{DOC.name} has {count} places for the table {name!r}.")
     return text
+
+
+def commit_line(found: Mapping[str, Any]) -> str:
+    """Return a sentence with the commit that was measured."""
+    commit, _, changed = (found["commit"] or "unknown").partition("-")
+    note = ", with changes that were not committed" if changed else ""
+    return f"Measured at commit {commit[:7]}{note}."
 
 
 def halo_table(halos: Mapping[str, Any], hosts: tuple[int, ...] = (2, 8, 64)) -> str:

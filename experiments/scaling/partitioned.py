@@ -98,10 +98,19 @@ def simulate(
       parts: The host of each node, [N].
       config: Settings, with one of `batches_per_step` per host.
       seed: Seed of everything random.
+
+    Raises:
+      ValueError: If features are dense: all hosts would read them from one array, in
+        which nothing is made invalid.
     """
     kernel = find_kernel(_MODEL)
     execution = hopf_jax.Execution()
     plan = make_plan(graph, kernel, config, execution)
+    if plan.features == "resident":
+        raise ValueError(
+            "The graph has dense features, which all hosts would read from one array. "
+            "Give it sparse features, as a scipy.sparse array."
+        )
     hosts = [
         Host(graph, np.flatnonzero(parts == p), plan.training.num_hops)
         for p in range(config.batches_per_step)

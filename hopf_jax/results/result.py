@@ -181,7 +181,7 @@ class Result:
 
     def plot(self) -> Any:
         """Return a matplotlib figure: losses by epoch, F1 by iteration."""
-        # Lazy: importing matplotlib takes half a second.
+        # Lazy: matplotlib is slow to import, and rarely needed.
         from hopf_jax.results import plots
 
         return plots.plot_result(self.history, self.iterations, self.iteration)

@@ -85,7 +85,7 @@ class Checkpoints:
         every: int,
         notes: Mapping[str, Any],
     ) -> None:
-        # Lazy: importing orbax takes a second.
+        # Lazy: orbax is slow to import, and needed only with a workdir.
         import orbax.checkpoint as ocp
         from etils import epath
 

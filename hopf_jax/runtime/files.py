@@ -34,7 +34,7 @@ def write_atomically(
       content: The bytes, or a function that writes them to an open local file.
     """
     if "://" in os.fspath(path):
-        # Lazy: importing etils takes a tenth of a second. Objects are atomic as such.
+        # Lazy: etils is slow to import, and rarely needed. Objects are atomic as such.
         from etils import epath
 
         assert isinstance(content, bytes)

@@ -161,8 +161,9 @@ def test_too_much_padding_is_said():
 
 
 def test_a_worker_that_fails_says_why(tmp_path):
-    worker = workers.Worker([sys.executable, "-c", "raise SystemExit('no')"], 60)
-    with pytest.raises(workers.WorkerError, match="no"):
+    code = "raise SystemExit('There is no such case.')"
+    worker = workers.Worker([sys.executable, "-c", code], 60)
+    with pytest.raises(workers.WorkerError, match=r"^There is no such case\.$"):
         worker.ask("epochs", count=1)
     worker.end()
 

@@ -69,6 +69,7 @@ def test_a_whole_fit_compiles_few_programs(programs, ahead):
 
 
 @pytest.mark.slow
+@graphs.needs("pubmed")
 def test_a_whole_fit_on_pubmed_compiles_few_programs(programs):
     config = dataclasses.replace(
         paper.config_for("pubmed"), max_epochs=6, min_epochs=2, patience=1

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from experiments import (
     neighbors,
     paper,
 )
-from experiments.common import cells, output, runner
+from experiments.common import arguments, cells, drawing, output, runner
 from hopf_jax import Config, fit
 from hopf_jax.datasets import locations
 from tests import graphs
@@ -127,6 +128,33 @@ def test_a_worker_that_is_killed_is_tried_alone(tmp_path, monkeypatch):
     )
     assert {cell.fold for cell in found} == {1, 3}
     assert "perhaps out of memory" in problems[2]
+
+
+# Provenance
+
+
+def test_results_name_the_commit_at_the_start(monkeypatch, request):
+    heads = ["first", "second"]
+
+    def git(command, **_):
+        return SimpleNamespace(stdout="" if "status" in command else heads.pop(0))
+
+    output.commit.cache_clear()
+    request.addfinalizer(output.commit.cache_clear)
+    monkeypatch.setattr(output.subprocess, "run", git)
+    options = arguments.parser(None, "experiments.neighbors").parse_args([])
+    assert heads == ["second"]
+    assert output.provenance(options.invocation)["commit"] == "first"
+
+
+def test_a_picture_that_fails_loses_no_results(tmp_path):
+    class Broken:
+        def savefig(self, *_, **__):
+            raise RuntimeError("no fonts")
+
+    with pytest.raises(RuntimeError, match="no fonts"):
+        drawing.save_results(tmp_path, "found", {"f1": 80.0}, Broken(), ["x"])
+    assert output.read_json(tmp_path / "found.json")["f1"] == 80.0
 
 
 # make data

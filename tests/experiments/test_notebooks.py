@@ -21,6 +21,11 @@ def code_cells(path):
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
+def test_the_notebooks_are_there():
+    names = {path.stem for path in FOLDER.glob("*.ipynb")}
+    assert names >= {"quickstart", "kernels", "inductive", "own_kernel"}
+
+
 def test_a_new_user_needs_fifteen_lines():
     """From a networkx graph to labelled nodes, a picture and a saved model."""
     _, *cells = code_cells(FOLDER / "quickstart.ipynb")  # The first makes the graph.

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import hopf_jax
-from experiments.common import output
+from experiments.common import output, workers
 from experiments.scaling import __main__ as scaling
 from experiments.scaling import (
     doc_tables,
@@ -26,11 +26,26 @@ from hopf_jax.inference import WholeGraph, predict_logits
 from tests import graphs
 
 
-def test_scaling_measures_a_point():
+def test_scaling_measures_a_point(monkeypatch):
+    fits = []
+
+    def fit(*arguments, fit=hopf_jax.fit, **more):
+        fits.append(fit(*arguments, **more))
+        return fits[-1]
+
+    monkeypatch.setattr(hopf_jax, "fit", fit)
+    before = workers.peak_gb()
     point = measurement.measure("i-nip-mean", 1, 2, 200, 400, 1, whole=1, fewer=True)
     assert point["outcome"] == "measured" and point["iterations"] == 2
-    assert point["seconds"] == pytest.approx(2 * point["epoch_seconds"], rel=1)
-    assert point["peak_gb"] > 0
+    # One epoch of each iteration counts, after one that compiles.
+    timed = [r["seconds"] for r in fits[0].history if r["epoch"] == 2]
+    assert len(timed) == 2 and len(fits[0].history) == 4
+    assert point["seconds"] == pytest.approx(sum(timed), abs=1e-4)
+    assert point["epoch_seconds"] == pytest.approx(sum(timed) / 2, abs=1e-4)
+    assert point["inference_seconds"] > 0
+    assert point["roots"] == fits[0].graph.train.sum() > 0
+    least, most = round(before, 3), round(workers.peak_gb(), 3)
+    assert 0 < least <= point["peak_gb"] <= most
     assert len(point["fits_seconds"]) == 2  # Of one iteration and of two.
     assert point["fit_seconds"] == point["fits_seconds"][-1] > 0
 
@@ -127,22 +142,71 @@ def test_parts_are_even_and_metis_cuts_less():
     assert 1 < cut < 0.8 * shuffled
 
 
-def test_hosts_predict_as_the_whole_graph_does():
+TWO_HOSTS = hopf_jax.Config(
+    num_hops=1,
+    hidden_size=4,
+    num_iterations=2,
+    batch_size=3,
+    batches_per_step=2,
+    max_epochs=3,
+    min_epochs=1,
+)
+
+
+@pytest.fixture
+def split():
+    """A graph with sparse features, and the host of each node."""
     graph = make_planted(120, 360, 6, 3, homophily=0.9, seed=3)
     graph = dataclasses.replace(graph, features=sp.csr_array(graph.features))
-    config = hopf_jax.Config(
-        num_hops=1,
-        hidden_size=4,
-        num_iterations=2,
-        batch_size=3,
-        batches_per_step=2,
-        max_epochs=3,
-        min_epochs=1,
-    )
-    found = partitioned.simulate(graph, halos.partition(graph, "metis", 2), config)
+    return graph, halos.partition(graph, "metis", 2)
+
+
+def roots_of_lanes(loader, lanes):
+    """The roots that each lane of a step is given in an epoch, sorted."""
+    (group,) = loader.groups(0)
+    real = np.asarray(group.batches.mask) > 0
+    ids = np.asarray(group.batches.graph.nodes["id"])[:, : real.shape[1]]
+    pairs = zip(np.split(ids, lanes), np.split(real, lanes), strict=True)
+    return [np.sort(own[mask]) for own, mask in pairs]
+
+
+def test_hosts_train_on_their_parts_and_predict_as_the_whole_graph(split, monkeypatch):
+    graph, parts = split
+    seen = []
+
+    def look(population, *others, learn=partitioned.learn):
+        seen.append([roots_of_lanes(loader, 2) for loader in population.loaders])
+        return learn(population, *others)
+
+    monkeypatch.setattr(partitioned, "learn", look)
+    found = partitioned.simulate(graph, parts, TWO_HOSTS)
     assert found["difference"] <= 1e-5
     assert 1 / 2 < found["held_share"] < 1
     assert found["received_bytes"] % (4 * 3) == 0 < found["received_bytes"]
+    assert len(seen) == 2
+    for loaders in seen:
+        for lanes, mask in zip(loaders, (graph.train, graph.validation), strict=True):
+            for host, roots in enumerate(lanes):
+                want = np.flatnonzero(mask & (parts == host))
+                np.testing.assert_array_equal(roots, want)
+
+
+def test_a_host_without_its_halo_cannot_train(split, monkeypatch):
+    class Bare(partitioned.Host):
+        def __init__(self, graph, own, halo):
+            super().__init__(graph, own, halo)
+            self.graph = partitioned.hold(graph, own, own)
+
+    monkeypatch.setattr(partitioned, "Host", Bare)
+    with pytest.raises(ValueError, match="Training diverged"):
+        partitioned.simulate(*split, TWO_HOSTS)
+
+
+def test_hosts_need_sparse_features(split):
+    graph, parts = split
+    graph = dataclasses.replace(graph, features=graph.features.toarray())
+    with pytest.raises(ValueError, match="dense features"):
+        partitioned.simulate(graph, parts, TWO_HOSTS)
 
 
 def test_a_halo_too_small_would_show():

@@ -18,6 +18,7 @@ from tests.project.test_readme import python_blocks
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+EXPERIMENTS = ROOT / "experiments" / "README.md"
 PAGES = sorted(
     p for p in DOCS.rglob("*.md") if not {"_build", "measured"} & set(p.parts)
 )
@@ -26,7 +27,13 @@ WITH_EXAMPLES = sorted(
     for path in (ROOT / "hopf_jax").rglob("*.py")
     if ">>> " in path.read_text()
 )
+WITH_COMMANDS = [*PAGES, CONTRIBUTING, ROOT / "README.md", EXPERIMENTS]
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:py|md|toml|txt)|Makefile)`")
+
+
+def modules_to_run(page):
+    """The modules of the experiments that a page runs."""
+    return re.findall(r"python -m\s+(experiments[\w.]*\w)", page.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,7 @@ def built(tmp_path_factory):
 
 
 def test_every_page_is_built(built):
+    assert len(PAGES) >= 14
     for page in PAGES:
         assert (built / page.relative_to(DOCS).with_suffix(".html")).is_file(), page
 
@@ -78,9 +86,11 @@ def test_every_public_name_is_in_the_api_reference(built):
 
 def test_every_room_is_in_the_api_reference():
     text = (DOCS / "api.md").read_text()
-    for path in (ROOT / "hopf_jax").glob("[!_]*"):
-        if path.is_dir() or path.suffix == ".py":
-            assert f"`hopf_jax.{path.stem}`" in text, path
+    paths = (ROOT / "hopf_jax").glob("[!_]*")
+    rooms = [path.stem for path in paths if path.is_dir() or path.suffix == ".py"]
+    assert len(rooms) >= 14
+    for room in rooms:
+        assert f"`hopf_jax.{room}`" in text, room
 
 
 def test_names_in_the_equations_exist(locate):
@@ -127,6 +137,15 @@ def test_the_aggregator_of_contributing_works():
     assert result.predict_proba().shape == (60, 2)
 
 
+def test_examples_and_commands_are_found():
+    # The tests of single pages below pass where there is nothing to try.
+    examples = {page.stem: len(python_blocks(page)) for page in PAGES}
+    assert examples["quickstart"] >= 3
+    assert examples["graphs"] >= 2 and examples["models"] >= 2
+    assert len(WITH_EXAMPLES) >= 9
+    assert sum(len(modules_to_run(page)) for page in WITH_COMMANDS) >= 15
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(DOCS)))
 def test_examples_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -156,10 +175,8 @@ def test_commands_of_the_guide_parse(capsys):
         make_parser("0").parse_args(command.split())
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, CONTRIBUTING, ROOT / "README.md"], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.stem)
 def test_modules_to_run_exist(page):
-    for name in re.findall(r"python -m\s+(experiments[\w.]*\w)", page.read_text()):
+    for name in modules_to_run(page):
         path = ROOT.joinpath(*name.split("."))
         assert path.with_suffix(".py").is_file() or path.is_dir(), name

@@ -25,6 +25,7 @@ def test_examples_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     space: dict = {}
     first, *rest = python_blocks(README)
+    assert rest
     exec(compile(first, "README.md", "exec"), space)
     assert space["result"].scores["test"]["micro_f1"] > 0.75
     assert "2708 nodes" in capsys.readouterr().out
@@ -39,10 +40,15 @@ def test_the_first_example_has_ten_lines():
     assert len(lines) <= 10
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
-def test_make_targets_exist(page):
+@pytest.mark.parametrize(
+    ("page", "least"),
+    [("README.md", 5), ("CONTRIBUTING.md", 6), ("experiments/README.md", 8)],
+)
+def test_make_targets_exist(page, least):
     text, makefile = (ROOT / page).read_text(), (ROOT / "Makefile").read_text()
-    for target in re.findall(r"(?:`|^)make ([a-z][a-z-]*)", text, re.M):
+    targets = set(re.findall(r"(?:`|^)make ([a-z][a-z-]*)", text, re.M))
+    assert len(targets) >= least
+    for target in targets:
         assert re.search(f"^{target}:", makefile, re.MULTILINE), target
 
 

@@ -97,9 +97,14 @@ def test_a_start_does_only_what_is_left(whole, tmp_path, after):
 
 def test_a_finished_run_trains_nothing(whole, tmp_path, monkeypatch):
     first, _ = run(tmp_path)
-    # Nor does it cut batches: of a large graph that takes minutes.
-    monkeypatch.setattr("hopf_jax.fitting.Population", None)
-    monkeypatch.setattr("hopf_jax.learning.plan.WholeGraph", None)
+    # Nor does it cut batches, which takes long on a large graph. Not the name of the
+    # class: a default argument holds the class itself.
+    for name in (
+        "hopf_jax.fitting.learn",
+        "hopf_jax.fitting.Population.__init__",
+        "hopf_jax.learning.plan.WholeGraph",
+    ):
+        monkeypatch.setattr(name, lambda *_, name=name, **__: pytest.fail(name))
     second, seen = run(tmp_path)
     assert seen == []
     assert second.history == first.history and second.iterations == first.iterations
