@@ -30,7 +30,8 @@ def cached_name(dataset: Dataset, layout: Layout, folder: Path) -> str:
             status = (folder / name).stat()
             known = f"{status.st_size} {status.st_mtime_ns}"
         digest.update(f"{name} {known}\n".encode())
-    if not dataset.checksums:  # Users may add and remove splits.
+    # Without any checksum, users may add and remove splits.
+    if dataset.checksums.keys().isdisjoint(layout.files):
         for path in sorted(folder.glob("labels_random/*/*/*_ids.npy")):
             digest.update(f"{path} {path.stat().st_mtime_ns}\n".encode())
     return f"{dataset.name}-{digest.hexdigest()[:16]}"

@@ -87,11 +87,14 @@ def load_dataset(
     features = contents.features
     if normalize and dataset.normalize:
         features = normalize_rows(features)
+    labels = contents.labels
+    if not contents.splits:  # Published sets may have nodes without any label.
+        labels = np.where(labels.any(axis=1, keepdims=True), labels, np.nan)
     graph = Graph.from_edges(
         contents.senders,
         contents.receivers,
         features,
-        contents.labels,
+        labels,
         weights=contents.weights,
         multilabel=dataset.task == "multi-label",
         label_names=contents.label_names,

@@ -77,8 +77,8 @@ def _layout(format: str, name: str) -> Layout:
     return Layout(format, tuple(CHECKSUMS[name]), prefix)
 
 
-def _raw(repository: str, commit: str, folder: str) -> str:
-    return f"https://raw.githubusercontent.com/{repository}/{commit}/{folder}"
+def _raw(repository: str, commit: str, *folder: str) -> str:
+    return "/".join(("https://raw.githubusercontent.com", repository, commit, *folder))
 
 
 def _graphsage(prefix: str) -> Layout:
@@ -89,6 +89,8 @@ def _graphsage(prefix: str) -> Layout:
 _HOPF = ("PriyeshV/HOPF", "af71752b9d049413bbd17f04fa022edd4374d685")
 _FUSION = ("PriyeshV/FusionGCNs", "36a82dddd3be710bedd358469b52fe5ad6bfb437")
 _SHCHUR = ("shchur/gnn-benchmark", "1e72912a0810cdf27ae54fd589a3b43358a2b161")
+_APEX = ("APEX-WSU/CoRA", "544a15315eaa1278f387594949f3031f35fb90f4")
+_POPULATE = ("Jalepeno112/PopulateDB", "1bf30f1c533e61a929b0d11687fe5a35ea523ff4")
 _PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
 
 # Splits in labels_random/<percent>/<fold>/ are optional.
@@ -154,11 +156,16 @@ _ROWS = (
     Dataset(
         "cora2",
         "multi-label",
-        (_AUTHORS,),
-        Counts(11881, None, 9568, 79),
+        (_layout("papers", "cora2"), _AUTHORS),
+        Counts(11881, 34648, 9568, 79),
         Counts(11881, 34648, 9568, 79),
         "McCallum et al., Automating the construction of internet portals, 2000",
-        advice=_ASK.format(source="the full Cora research paper classification"),
+        (_raw(*_APEX),),
+        difference=(
+            "the files have 81 classes; leaving out the two with fewer than 20 papers "
+            "is a guess at the paper's 79; 187 papers have no label; 34648 entries are "
+            "33416 edges, 1934 of them loops"
+        ),
     ),
     Dataset(
         "pubmed",
@@ -255,11 +262,21 @@ _ROWS = (
     Dataset(
         "movie",
         "multi-label",
-        (_AUTHORS,),
-        Counts(7155, None, 5297, 20),
+        (_layout("hetrec", "movie"), _AUTHORS),
+        Counts(7155, 415386, 5297, 20),
         Counts(7155, 388404, 5297, 20),
         "Cantador, Brusilovsky and Kuflik, HetRec 2011 (MovieLens)",
-        advice=_ASK.format(source="hetrec2011-movielens-2k (GroupLens)"),
+        licence="Non-commercial; cite HetRec 2011, MovieLens, IMDb, Rotten Tomatoes.",
+        difference=(
+            "415386 edges join movies that share an actor or a director, as the paper "
+            "describes, but the paper has 388404"
+        ),
+        advice=(
+            "movie_actors_recovered.tsv, the actors of hetrec2011-movielens-2k-v2 "
+            "without their ranks, has no public address: copy it from a machine that "
+            "has it, and set HOPF_DATA. The other tables are at "
+            f"{_raw(*_POPULATE, 'hetrec2011-movielens-2k-v2')}/."
+        ),
     ),
 )
 

@@ -64,6 +64,14 @@ def write_reddit(folder, ends, ids=REDDIT_IDS):
     return features
 
 
+def write_authors(folder):
+    """A path of nine nodes."""
+    folder.mkdir()
+    scipy.io.savemat(folder / "adjmat.mat", {"adjmat": sp.eye_array(9, k=1).tocsc()})
+    np.save(folder / "features.npy", np.ones((9, 2)))
+    np.save(folder / "labels.npy", np.ones((9, 2)))
+
+
 def test_ppi_with_its_tissues(tmp_path):
     features, labels, ends = write_ppi(tmp_path)
     contents = readers.read(tmp_path, PPI, {})
@@ -110,15 +118,16 @@ def test_human_and_reddit_load_by_name(tmp_path):
     assert not graph.multilabel
 
 
-def test_the_authors_folder_serves_for_human_too(tmp_path):
-    folder = tmp_path / "human"
-    folder.mkdir()
-    scipy.io.savemat(folder / "adjmat.mat", {"adjmat": sp.eye_array(9, k=1).tocsc()})
-    np.save(folder / "features.npy", np.ones((9, 2)))
-    np.save(folder / "labels.npy", np.ones((9, 2)))
-    with pytest.warns(UserWarning, match="human"):
-        graph = datasets.load_dataset("human", data_dir=tmp_path)
+@pytest.mark.parametrize("name", ["human", "cora2", "movie"])
+def test_the_authors_folder_serves_too(tmp_path, name):
+    write_authors(tmp_path / name)
+    with pytest.warns(UserWarning, match=name):
+        graph = datasets.load_dataset(name, data_dir=tmp_path)
     assert graph.num_edges == 16
+
+
+def test_the_authors_folder_has_no_inductive_split(tmp_path):
+    write_authors(tmp_path / "human")
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="no inductive"):
         datasets.load_dataset("human", data_dir=tmp_path, split="inductive")
 

@@ -9,8 +9,12 @@ import scipy.sparse as sp
 
 from hopf_jax import datasets
 from hopf_jax.datasets import DATASETS, load_dataset, normalize_rows
+from tests import graphs
 
-ON_HAND = ("cora", "citeseer", "pubmed", "yeast", "amazon", "human-go2022")
+ON_HAND = (
+    *("cora", "citeseer", "pubmed", "yeast", "amazon", "human-go2022"),
+    *(pytest.param(name, marks=graphs.needs(name)) for name in ("cora2", "movie")),
+)
 
 
 @pytest.mark.parametrize("name", ON_HAND)
@@ -21,7 +25,7 @@ def test_counts_of_the_real_data(real_data, name):
     found = graph.num_nodes, graph.num_features, graph.num_labels
     assert found == (paper.nodes, paper.features, paper.labels)
     counted = datasets.count_edges(contents)
-    assert paper.arcs in counted.values()
+    assert paper.arcs in counted.values() or name == "movie"
     assert graph.num_edges == counted["arcs but loops"]
     assert graph.multilabel == (DATASETS[name].task == "multi-label")
     rows = np.asarray(abs(graph.features).sum(axis=1))
@@ -74,6 +78,16 @@ def test_drawn_splits_follow_the_seed(real_data):
     )
     np.testing.assert_array_equal(first.train, second.train)
     assert (first.train != third.train).any()
+
+
+@graphs.needs("cora2")
+def test_no_set_has_papers_without_a_label(real_data):
+    graph = load_dataset("cora2", data_dir=real_data)
+    unlabelled = ~graph.labels.any(axis=1)
+    assert unlabelled.sum() == 187
+    np.testing.assert_array_equal(graph.known, ~unlabelled)
+    assert not (graph.train | graph.validation | graph.test)[unlabelled].any()
+    assert graph.num_edges == 2 * 31482
 
 
 def test_rows_sum_to_one_or_stay_zero():
