@@ -1,9 +1,11 @@
-"""Ghost edges are those of the dense formulas."""
+"""Ghost edges: those of the dense formulas, and what they let `fit` read."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
-from hopf_jax import Graph, open_graph, write_graph
+from hopf_jax import Config, Graph, fit, fit_folds, load, open_graph, write_graph
 from hopf_jax.graph import add_ghost_edges, ghost_edges
 from tests import graphs
 
@@ -102,3 +104,61 @@ def test_a_mapped_graph(tmp_path):
 def test_wrong_arguments(name, value):
     with pytest.raises(ValueError, match=f"^{name} is {value}"):
         add_ghost_edges(graphs.tiny(), **{"count": 3} | {name: value})
+
+
+# In a run
+
+CONFIG = Config(
+    num_hops=1,
+    hidden_size=8,
+    num_iterations=2,
+    average_labels=False,
+    dropout=0.0,
+    max_epochs=60,
+)
+
+
+def paths(num_paths=12, length=10, seed=0):
+    """Paths of one class each, labelled at both ends; features say nothing."""
+    nodes = np.arange(num_paths * length)
+    at, path = nodes % length, nodes // length
+    inner = nodes[at < length - 1]
+    features = np.random.default_rng(seed).normal(0, 0.3, (len(nodes), 2))
+    return Graph.from_edges(
+        inner,
+        inner + 1,
+        features,
+        path % 2,
+        train=(at == 0) | (at == length - 1),
+        validation=at == 3,
+        test=(at == 5) | (at == 6),
+    )
+
+
+def test_fit_reads_labels_that_are_far(tmp_path):
+    graph = paths()
+    without = fit(graph, "i-nip-mean", CONFIG)
+    config = dataclasses.replace(CONFIG, ghost_edges=3)
+    result = fit(graph, "i-nip-mean", config)
+    assert without.scores["test"]["micro_f1"] < 0.75
+    assert result.scores["test"]["micro_f1"] > 0.9
+    result.save(tmp_path / "result.npz")
+    again = load(tmp_path / "result.npz")
+    np.testing.assert_array_equal(again.predict_proba(graph), result.probabilities)
+    # Another graph has its own labels to lead to, or none.
+    other = paths(num_paths=5, seed=1)
+    right = result.predict(other) == other.labels.argmax(axis=1)
+    assert right[other.test].mean() > 0.8
+    assert result.predict(other.with_split()).shape == (50,)
+    explained = result.explain(5)
+    assert set(explained.nodes) == {5, 4, 6, 0, 9} and explained.shares["labels"] > 0.5
+
+
+def test_folds_have_their_own_ghost_edges():
+    graph = paths(num_paths=4)
+    splits = [graph, graph.with_split(graph.test, graph.validation, graph.train)]
+    config = dataclasses.replace(CONFIG, ghost_edges=2, max_epochs=3)
+    wanted = [fit(split, "i-nip-mean", config) for split in splits]
+    found = fit_folds(splits, "i-nip-mean", config)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
