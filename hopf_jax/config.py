@@ -144,6 +144,8 @@ class Config:
         training; predictions use all neighbours. None for all.
       neighbor_fraction: Share of every node's neighbours that is used at all, sampled
         once (the paper's Figure 2). Above 0, up to 1.
+      ghost_edges: Number of weighted links from every node to the labelled nodes
+        nearest to it by random walks with restart; 0 for none. 0 to 1000.
       learning_rate: Learning rate of Adam. Above 0.
       l2: Weight of half the sum of squares of all weights. 0 or more.
       dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
@@ -184,6 +186,7 @@ class Config:
     batches_per_step: int = constrained(Whole(1), 1)
     fanouts: tuple[int, ...] | None = None
     neighbor_fraction: float = constrained(Number(0, 1, open_below=True), 1.0)
+    ghost_edges: int = constrained(Whole(0, 1000), 0)
     learning_rate: float = constrained(_POSITIVE, 1e-2)
     l2: float = constrained(Number(0), 1e-3)
     dropout: float = constrained(Number(0, 1, open_above=True), 0.5)

@@ -8,7 +8,14 @@ import numpy as np
 
 from hopf_jax.batching import shuffle_neighbors, thin
 from hopf_jax.config import Config, Execution
-from hopf_jax.graph import SPLITS, Graph, check_ids, check_nodes, to_array
+from hopf_jax.graph import (
+    SPLITS,
+    Graph,
+    add_ghost_edges,
+    check_ids,
+    check_nodes,
+    to_array,
+)
 from hopf_jax.inference import WholeGraph, replay
 from hopf_jax.kernels import Kernel, Net, Sizes
 from hopf_jax.metrics import f1_scores
@@ -199,9 +206,13 @@ def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:
 
 
 def readable(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Graph:
-    """Return the graph as a kernel reads it: thinned, shuffled where order counts."""
+    """Return the graph as a kernel reads it.
+
+    Thinned, with ghost edges, and shuffled where order counts.
+    """
     if config.neighbor_fraction < 1:
         graph = thin(graph, config.neighbor_fraction, seed)
+    graph = add_ghost_edges(graph, config.ghost_edges)
     return shuffle_neighbors(graph, seed) if kernel.aggregate.ordered else graph
 
 
