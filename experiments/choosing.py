@@ -1,15 +1,24 @@
-"""Choose the rules of stopping and reporting on nodes held out from training sets.
+"""Choose settings and rules on nodes held out from training sets.
 
 The training and validation nodes of a fold are split again: a quarter is held out and
 scored, the rest are training and validation nodes as 4 to 1; test nodes are not used.
-Every stopping rule trains on every split; reporting rules choose among the resulting
-iterations. The pair with the highest held-out micro-F1, averaged over datasets and
-models, is chosen; of equals the first listed. Each dataset is also left out in turn: a
-choice that does not change then does not depend on its labels. Writes
+
+--compare summaries: kinds of label summaries (`SUMMARIES`). The kind with the highest
+held-out micro-F1 of the reported iteration, averaged over datasets, is chosen; of
+equals the first listed. Writes WORKDIR/choosing/summaries.json.
+
+--compare rules: rules of stopping and reporting, as printed. Every stopping rule trains
+on every split; reporting rules choose among the resulting iterations. The pair with the
+highest held-out micro-F1, averaged over datasets and models, is chosen. Writes
 WORKDIR/choosing/DATASET.json after every split, and choosing.json from all of them.
+
+Each dataset is also left out in turn: a choice that stays the same then does not hang
+on one dataset.
 """
 
+import argparse
 import contextlib
+import dataclasses
 import functools
 import itertools
 import sys
@@ -21,14 +30,39 @@ import numpy as np
 
 import hopf_jax
 from experiments import paper
-from experiments.common import arguments, output
+from experiments.common import arguments, output, runner
+from experiments.common.cells import (
+    HELD_OUT,
+    HELD_OUT_PARTS,
+    Cell,
+    Record,
+    split_known,
+)
+from experiments.common.score_table import by_iteration
 from hopf_jax import fitting
 from hopf_jax.datasets import load_dataset
 from hopf_jax.learning import stopping, training
 
 _MODELS = ("i-nip-mean", "ss-ica", "bl-node")
-_DATASETS = ("cora", "citeseer", "yeast", "amazon")
-_PARTS = 4  # One part is held out.
+_ITERATIVE = "i-nip-mean"  # Its summaries are compared.
+
+_CROSSED = {"training_summaries": "cross-fitted", "warm_start": False}
+# Kinds of label summaries, as settings.
+SUMMARIES: Mapping[str, Mapping[str, Any]] = {
+    "as printed": paper.AS_PRINTED,
+    "as printed, cold": {**paper.AS_PRINTED, "warm_start": False},
+    "dropout, cold": {"training_summaries": "as-printed", "warm_start": False},
+    "masked, warm": {"training_summaries": "masked", "warm_start": True},
+    "masked, cold": {"training_summaries": "masked", "warm_start": False},
+    "cross-fitted, 3": {**_CROSSED, "members": 3},
+    "cross-fitted, 5": {**_CROSSED, "members": 5},
+    "masked, cold, 3 members": {
+        "training_summaries": "masked",
+        "warm_start": False,
+        "members": 3,
+    },
+    "cross-fitted, 3, warm": {**_CROSSED, "members": 3, "warm_start": True},
+}
 
 # Whether a falling training loss counts as progress in the first iteration, whether in
 # later ones, and the factor by which it must fall.
@@ -71,13 +105,118 @@ REPORTING: dict[str, Callable[[Held, Right], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.choosing")
-    parser.option("dataset", arguments.dataset_names, _DATASETS)
-    about = f"number of quarters held out in turn, up to {_PARTS}"
-    parser.option("turns", int, 1, about, choices=range(1, _PARTS + 1))
-    parser.option("models", arguments.model_names, _MODELS)
+    parser.option("compare", str, "summaries", choices=("summaries", "rules"))
+    about = "comma-separated (default: the paper's on this machine)"
+    parser.option("dataset", arguments.dataset_names, help=about)
+    about = f"number of quarters held out in turn, up to {HELD_OUT_PARTS}"
+    parser.option("turns", int, 1, about, choices=range(1, HELD_OUT_PARTS + 1))
+    parser.option("models", arguments.model_names, _MODELS, "of --compare rules")
+    about = "comma-separated numbers of --compare summaries, from 1 (default: all)"
+    parser.option("kinds", _kinds, tuple(SUMMARIES), about)
     arguments.add_folds(parser)
     arguments.add_seed(parser)
+    arguments.add_max_epochs(parser)
+    about = "number of processes (default: 2 on a CPU, else 1)"
+    parser.option("workers", arguments.positive, help=about)
     options = parser.parse_args(argv)
+    options.dataset = options.dataset or arguments.available()
+    if options.compare == "summaries":
+        compare_summaries(options)
+    else:
+        compare_rules(options)
+    return 0
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    names = list(SUMMARIES)
+    try:
+        return tuple(names[int(number) - 1] for number in text.split(","))
+    except (ValueError, IndexError):
+        listed = "; ".join(f"{i}: {n}" for i, n in enumerate(names, start=1))
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {listed}") from None
+
+
+def compare_summaries(options: argparse.Namespace) -> None:
+    """Train every kind of summaries on every split, and choose one."""
+    cells: dict[tuple[str, str], list[Cell]] = {}
+    for turn, fold, name, kind in itertools.product(
+        range(options.turns), options.folds, options.dataset, options.kinds
+    ):
+        config = dataclasses.replace(paper.config_for(name), **SUMMARIES[kind])
+        config = arguments.limit_epochs(config, options.max_epochs)
+        split = f"{HELD_OUT}{turn}"
+        cell = Cell(name, _ITERATIVE, fold, config, options.seed, split)
+        cells.setdefault((kind, name), []).append(cell)
+    folder = options.workdir / "choosing"
+    records = runner.run_cells(
+        # Splits first, so that a run that is stopped has compared all kinds.
+        [cell for row in zip(*cells.values(), strict=True) for cell in row],
+        folder / "cells",
+        workers=options.workers,
+    )
+    table = {
+        kind: {
+            name: summarise([records[cell] for cell in cells[kind, name]])
+            for name in options.dataset
+        }
+        for kind in options.kinds
+    }
+    report = {"kinds": table, **best_kind(table)}
+    for kind, row in table.items():
+        print(f"{kind}")
+        for name, entry in row.items():
+            means = " ".join(f"{value:.2f}" for value in entry["micro_f1"])
+            gaps = " ".join(f"{h}: {value:+.1f}" for h, value in entry["leak"].items())
+            print(
+                f"  {name:<12} {means}  reported {entry['reported']:.2f}  "
+                f"leak {gaps}  {entry['seconds']:.0f} s"
+            )
+    print(f"Chosen: {report['chosen']}")
+    for name, kind in report["without"].items():
+        print(f"without {name}: {kind}")
+    output.write_results(folder / "summaries.json", report, options.invocation)
+
+
+def summarise(records: Sequence[Record]) -> dict[str, Any]:
+    """Return means over splits: held-out F1 by iteration, and the leak at the last.
+
+    The leak is the F1 of neighbours' summaries as predictions of training nodes' labels
+    minus that of held-out nodes, by the number of hops, in percent.
+    """
+    last = [record["iterations"][-1]["summary_f1"] for record in records]
+    return {
+        "micro_f1": by_iteration(records, "test", "micro_f1"),
+        "macro_f1": by_iteration(records, "test", "macro_f1"),
+        "train_micro_f1": by_iteration(records, "train", "micro_f1"),
+        "reported": float(np.mean([r["scores"]["test"]["micro_f1"] for r in records])),
+        "each": [r["scores"]["test"]["micro_f1"] for r in records],
+        "leak": {
+            hops: 100
+            * float(np.mean([f["train"][hops] - f["test"][hops] for f in last]))
+            for hops in last[0]["train"]
+        },
+        "epochs": float(np.mean([record["epochs"] for record in records])),
+        "seconds": float(np.mean([record["seconds"] for record in records])),
+    }
+
+
+def best_kind(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the kind with the best mean, over all datasets and with each left out."""
+    names = list(next(iter(table.values())))
+
+    def best(over: Sequence[str]) -> str:
+        means = {
+            k: np.mean([row[n]["reported"] for n in over]) for k, row in table.items()
+        }
+        return max(means, key=lambda kind: round(means[kind], 6))
+
+    others = {name: [n for n in names if n != name] for name in names}
+    without = {name: best(over) for name, over in others.items() if over}
+    return {"chosen": best(names), "without": without}
+
+
+def compare_rules(options: argparse.Namespace) -> None:
+    """Train by every stopping rule on every split, and choose a pair of rules."""
     folder = options.workdir / "choosing"
     provenance = output.provenance(options.invocation)
     for name in options.dataset:
@@ -94,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     found = {
         name: read["micro_f1"]
-        for name in paper.DATASETS
+        for name in options.dataset
         if (read := output.read_json(folder / f"{name}.json")) is not None
     }
     report = choose(found)
@@ -105,20 +244,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, rules in report["without"].items():
         print(f"without {name}: {rules}")
     output.write_results(folder / "choosing.json", report, options.invocation)
-    return 0
-
-
-def split_known(graph: hopf_jax.Graph, turn: int, seed: int) -> hopf_jax.Graph:
-    """Split the labelled nodes again; those held out become the test nodes."""
-    known = np.flatnonzero(graph.train | graph.validation)
-    known = np.random.default_rng(seed).permutation(known)
-    parts = np.array_split(known, _PARTS)
-    others = np.concatenate(parts[:turn] + parts[turn + 1 :])
-    count = len(others) // 5
-    masks = {"validation": others[:count], "train": others[count:], "test": parts[turn]}
-    return graph.with_split(
-        **{name: np.isin(np.arange(graph.num_nodes), n) for name, n in masks.items()}
-    )
 
 
 def choose(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]:

@@ -126,11 +126,17 @@ class Config:
         "cross-fitted" (the training nodes are divided among `members`; the summaries
         that a part reads come from nets and labels that never saw it); or "as-printed"
         (those of Algorithm 1, which hold their own labels).
-      hidden_share: The share that is hidden if summaries are masked. Above 0, up to 1.
+      hidden_share: The share that is hidden if summaries are masked, one node at least.
+        Above 0, up to 1.
       summary_dropout: Dropout rate on label summaries; None for that of `dropout`.
       members: Number of nets that are trained, and whose probabilities are averaged:
         with different seeds, or on different parts if summaries are cross-fitted. 1 or
         more.
+      caution: Which predicted labels are read before the last iteration (cautious
+        inference, McDowell et al. 2009): "none" (all of them), "share" (at iteration t
+        those of the (t - 1) / (T - 1) nodes whose predictions are most confident), or
+        "confidence" (all, each weighted by its confidence). Known labels are read
+        always.
       summary: What an iteration passes on to the next: "labels" (predicted labels, and
         the known ones of training nodes) or "hidden" (h_K).
       scoring: Which labels count as predicted when a multi-label node is scored:
@@ -148,6 +154,9 @@ class Config:
         nearest to it by random walks with restart; 0 for none. 0 to 1000.
       learning_rate: Learning rate of Adam. Above 0.
       l2: Weight of half the sum of squares of all weights. 0 or more.
+      smoothing: Weight of the mean squared distance between the embedding of a root and
+        those of its neighbours, at the last hop but one (Laplacian smoothing). 0 or
+        more.
       dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
       weighted_loss: Weight each label by its rarity among training nodes (WCE).
       clip: Largest absolute gradient per weight. Above 0.
@@ -180,6 +189,7 @@ class Config:
     hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
     summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
     members: int = constrained(Whole(1, 1000), 1)
+    caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"
     scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = constrained(Whole(1), 128)
@@ -189,6 +199,7 @@ class Config:
     ghost_edges: int = constrained(Whole(0, 1000), 0)
     learning_rate: float = constrained(_POSITIVE, 1e-2)
     l2: float = constrained(Number(0), 1e-3)
+    smoothing: float = constrained(Number(0), 0.0)
     dropout: float = constrained(Number(0, 1, open_above=True), 0.5)
     weighted_loss: bool = True
     clip: float = constrained(_POSITIVE, 5.0)
@@ -207,6 +218,11 @@ class Config:
             raise ValueError(
                 "Cross-fitted summaries need several members, as in "
                 "Config(training_summaries='cross-fitted', members=5)."
+            )
+        if self.caution != "none" and self.summary != "labels":
+            raise ValueError(
+                "caution weighs predicted labels, but summary is 'hidden'. Set "
+                "summary='labels' or caution='none'."
             )
         fanouts = self.fanouts
         if fanouts is None:

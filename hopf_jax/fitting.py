@@ -17,6 +17,7 @@ from hopf_jax.config import Choice, Config, Execution, Whole, check
 from hopf_jax.graph import Graph
 from hopf_jax.inference import (
     WholeGraph,
+    as_read,
     complete_iteration,
     first_summaries,
     mean_change,
@@ -42,7 +43,15 @@ from hopf_jax.learning import (
     make_plan,
     make_team,
 )
-from hopf_jax.results import Result, calibrate, make_net, node_scores, readable, score
+from hopf_jax.results import (
+    Result,
+    calibrate,
+    make_net,
+    node_scores,
+    readable,
+    score,
+    summary_scores,
+)
 from hopf_jax.runtime import checkpointed, is_main
 
 Callback = Callable[[dict[str, Any]], None]
@@ -56,6 +65,7 @@ def fit(
     model: str | Kernel = DEFAULT_MODEL,
     config: Config | None = None,
     *,
+    members: int | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     progress: Show = "auto",
@@ -70,6 +80,7 @@ def fit(
         stop and choose by. Test nodes are only scored.
       model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own.
       config: Settings of the algorithm; the defaults if None.
+      members: Number of nets to train and average, instead of `Config.members`.
       seed: The same seed on the same machine gives the same result, bit for bit.
       callbacks: Functions called after every epoch with its record, as in
         `Result.history`; in a job of several processes, in the first of them.
@@ -92,6 +103,8 @@ def fit(
     >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
     (6, 2)
     """
+    if members is not None:
+        config = dataclasses.replace(config or Config(), members=members)
     (result,) = _fit_teams(
         [graph],
         [seed],
@@ -298,7 +311,7 @@ def _iterate(
             last = state.weights[-1] if state.weights else None
             own = None if last is None else member_of(last, m, count)
             starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
-            read.append(_read_by(m, team, state.summaries))
+            read.append(_read_by(m, team, state.summaries, config, t))
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
 
@@ -355,12 +368,21 @@ def _iterate(
 
 
 def _read_by(
-    member: int, team: Team, summaries: np.ndarray | None
+    member: int,
+    team: Team,
+    summaries: np.ndarray | None,
+    config: Config,
+    iteration: int,
 ) -> np.ndarray | None:
     """Return the summaries that a member of a team learns from."""
-    if summaries is None or team.parts is not None:
-        return summaries
-    return summaries[member if len(summaries) > 1 else 0]
+    if summaries is None:
+        return None
+    if team.parts is None:
+        view = summaries[member if len(summaries) > 1 else 0]
+        return as_read(team.graph, config, iteration, view)
+    graphs = [*(m.graph for m in team.members), team.graph]
+    pairs = zip(graphs, summaries, strict=True)
+    return np.stack([as_read(graph, config, iteration, view) for graph, view in pairs])
 
 
 def _complete(
@@ -394,12 +416,14 @@ def _complete(
         parts=[m.graph for m in team.members] if team.parts is not None else (),
     )
     own = [record for record in history if record["iteration"] == t]
-    record = {
+    record: dict[str, Any] = {
         "iteration": t,
         "epochs": max(record["epoch"] for record in own),
         "scores": score(graph, predicted, config.scoring),
         "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
+    if last is not None and t > 1 and config.summary == "labels":
+        record["summary_f1"] = summary_scores(team, config, last, t)
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance

@@ -142,7 +142,7 @@ def test_batches_are_taken_in_the_order_of_fit(monkeypatch):
         folds(graphs.tiny("weighted", sparse=True)),
     )
     how = plan_of(config, splits[0], "nip-mean").training
-    assert _JointLoader(splits, [3, 3], "train", how).axes.order == 0
+    assert _JointLoader([Member(g, 3) for g in splits], "train", how).axes.order == 0
     wanted = [fit(graph, "nip-mean", config, seed=3) for graph in splits]
     assert_agree(fit_folds(splits, "nip-mean", config, seed=3), wanted)
 

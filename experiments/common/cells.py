@@ -24,6 +24,9 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.kernels import MODELS, kernel_to_json
 from hopf_jax.metrics import f1_scores, one_hot
 
+HELD_OUT = "held-out "  # Cell.split of `split_known`, followed by the turn.
+HELD_OUT_PARTS = 4
+
 Record = dict[str, Any]
 Iterations = list[dict[str, Any]]
 
@@ -102,7 +105,28 @@ class Cell:
 
 @functools.lru_cache(maxsize=1)
 def _load(dataset: str, fold: int, split: str) -> hopf_jax.Graph:
+    if split.startswith(HELD_OUT):
+        turn = int(split.removeprefix(HELD_OUT))
+        return split_known(load_dataset(dataset, fold=fold), turn, fold)
     return load_dataset(dataset, fold=fold, split=split)
+
+
+def split_known(graph: hopf_jax.Graph, turn: int, seed: int) -> hopf_jax.Graph:
+    """Split the labelled nodes again: a part is held out as the test nodes.
+
+    The others are training and validation nodes, as 4 to 1.
+
+    Args:
+      graph: A graph with a split; its test nodes are in no set afterwards.
+      turn: Which of `HELD_OUT_PARTS` parts is held out, from 0.
+      seed: Seed of the parts.
+    """
+    known = np.flatnonzero(graph.train | graph.validation)
+    known = np.random.default_rng(seed).permutation(known)
+    parts = np.array_split(known, HELD_OUT_PARTS)
+    others = np.concatenate(parts[:turn] + parts[turn + 1 :])
+    count = len(others) // 5
+    return graph.with_split(others[count:], others[:count], parts[turn])
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from hopf_jax.inference.prediction import predict_logits
 from hopf_jax.inference.summaries import (
+    as_read,
     complete_iteration,
     first_summaries,
     mean_change,

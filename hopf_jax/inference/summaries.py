@@ -81,6 +81,37 @@ def next_summary(
     return mixed.astype(np.float32, copy=False)
 
 
+def as_read(
+    graph: Graph, config: Config, iteration: int, summary: np.ndarray
+) -> np.ndarray:
+    """Return a label summary as an iteration (from 1) reads it, with due caution.
+
+    The confidence of a prediction is its largest probability, scaled from [1 / C, 1] to
+    [0, 1]; with several labels per node, the mean of |2 p - 1|.
+
+    Args:
+      graph: The graph; its training nodes are read always.
+      config: Settings.
+      iteration: The iteration that reads.
+      summary: Label summaries [N, C].
+    """
+    if config.caution == "none" or iteration == 1:
+        return summary
+    if graph.multilabel or summary.shape[1] == 1:
+        confidence = np.abs(2 * summary - 1).mean(axis=1)
+    else:
+        least = 1 / summary.shape[1]
+        confidence = (summary.max(axis=1) - least) / (1 - least)
+    confidence[graph.train] = 1
+    if config.caution == "share":
+        others = np.flatnonzero(~graph.train)
+        share = (iteration - 1) / (config.num_iterations - 1)
+        order = others[np.argsort(-confidence[others], kind="stable")]
+        confidence[:] = 1
+        confidence[order[round(share * len(order)) :]] = 0
+    return (summary * confidence[:, None]).astype(np.float32, copy=False)
+
+
 def mean_change(new: np.ndarray, last: np.ndarray) -> float:
     """Return the mean absolute difference of two summaries."""
     pieces = _pieces(len(new))
@@ -138,12 +169,15 @@ def complete_iteration(
     def advance(of: Graph, last: np.ndarray, found: Sequence[Any]) -> None:
         new.append(next_summary(of, config, iteration, last, *found))
 
+    def read(of: Graph, summary: np.ndarray | None) -> np.ndarray | None:
+        return summary if summary is None else as_read(of, config, iteration, summary)
+
     for member in range(config.members):
         last = None if summaries is None else summaries[-1]
         apart = summaries is not None and not parts and len(summaries) > 1
         if summaries is not None and apart:
             last = summaries[member]
-        logits, hidden = predict(member, last)
+        logits, hidden = predict(member, read(graph, last))
         found = probabilities(logits, multilabel), hidden
         if last is not None and apart:
             advance(graph, last, found)
@@ -151,9 +185,10 @@ def complete_iteration(
             if each is not None:
                 means[i] = each if member == 0 else means[i] + each
         if summaries is not None and parts:
-            logits, hidden = predict(member, summaries[member])
+            own = parts[member]
+            logits, hidden = predict(member, read(own, summaries[member]))
             found = probabilities(logits, multilabel), hidden
-            advance(parts[member], summaries[member], found)
+            advance(own, summaries[member], found)
         del logits, hidden, found  # Not held while the next member predicts.
     if config.members > 1:
         means = [mean / np.float32(config.members) for mean in means]
@@ -185,8 +220,9 @@ def replay(
       The label summaries that the last iteration read, [views, N, *] or None, and its
       output [N, C].
     """
+    graph = whole.graph
     with_hidden = config.summary == "hidden"
-    last = summaries = first_summaries(whole.graph, net, config)
+    last = summaries = first_summaries(graph, net, config)
     found = np.zeros((0, 0), np.float32)
     for t, params in enumerate(weights, start=1):
         last = summaries
@@ -196,6 +232,8 @@ def replay(
             return predict_logits(net, own, whole, read, with_hidden)
 
         found, summaries = complete_iteration(
-            whole.graph, config, t, summaries, predict, multilabel=multilabel
+            graph, config, t, summaries, predict, multilabel=multilabel
         )
+    if last is not None:
+        last = np.stack([as_read(graph, config, len(weights), view) for view in last])
     return last, found

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from hopf_jax.batching import Batch, HopGraph, Matrix, SparseMatrix, matmul, to_dense
 from hopf_jax.kernels import random_bits
+from hopf_jax.kernels.aggregators import mean
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.propagation import (
     HopWeights,
@@ -233,7 +234,21 @@ class Net(nn.Module):
         words: jax.Array | None = None,
         neighbours: jax.Array | None = None,
     ) -> jax.Array:
-        """Return the logits [R, C] of the roots of a batch.
+        """Return the logits [R, C] of the roots of a batch; see `with_roughness`."""
+        return self.with_roughness(batch, x, summary, words, neighbours)[0]
+
+    def with_roughness(
+        self,
+        batch: Batch,
+        x: Matrix,
+        summary: jax.Array | None,
+        words: jax.Array | None = None,
+        neighbours: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the logits [R, C] of the roots, and how rough their embeddings are.
+
+        Roughness [R] is the mean of ||h_v - h_u||^2 over the neighbours u of a root v,
+        at the last hop but one; 0 where that hop is not computed for neighbours.
 
         Args:
           batch: A padded subgraph.
@@ -244,7 +259,8 @@ class Net(nn.Module):
             is precomputed; the batch then reaches one hop less.
         """
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
-        return self.readout(run_hops(self.kernel, self.num_layers, steps), words)
+        h = run_hops(self.kernel, self.num_layers, steps)
+        return self.readout(h, words), steps.roughness
 
 
 class _BatchSteps:
@@ -255,6 +271,7 @@ class _BatchSteps:
         self.summary, self.neighbours = summary, neighbours
         self.products = net.first_products(x, words)
         self.labels = self._labels()
+        self.roughness = jnp.zeros(batch.mask.shape)
 
     def features(self) -> Matrix:
         return self.net.readable(self.x)
@@ -270,6 +287,8 @@ class _BatchSteps:
         if self.net.kernel.psi:
             senders = hop.graph.nodes["degree"].shape[0]
             signals = Signals(*(first_rows(s, senders) for s in signals))
+        if k == self.net.num_layers > 1 and "h" in self.net.kernel.psi:
+            self.roughness = roughness(hop, signals.h)
         labels = first_rows(self.labels, hop.num_receivers)
         known = (self.neighbours, self.products) if k == 1 else (None, None)
         return self.net.hop(k, hop, signals, self.words, *known, labels)
@@ -292,6 +311,19 @@ class _BatchSteps:
     def _hop_graph(self, away: int) -> HopGraph:
         # If no hop reads the hidden states of neighbours, only the roots are needed.
         return self.batch.hop_graph(away if "h" in self.net.kernel.psi else 0)
+
+
+def roughness(hop: HopGraph, h: jax.Array) -> jax.Array:
+    """Return the mean of ||h_v - h_u||^2 over the neighbours u of each receiver v, [R].
+
+    With m the mean over neighbours, that is ||h_v||^2 - 2 h_v m(h) + m(||h||^2).
+    """
+    h = h.astype(jnp.float32)
+    own, square = h[: hop.num_receivers], jnp.sum(h * h, axis=1, keepdims=True)
+    read = mean(hop, jnp.concatenate([h, square], axis=1), {})  # [R, H + 1]
+    near = hop.graph.nodes["degree"][: hop.num_receivers] > 0
+    apart = square[: hop.num_receivers, 0] - 2 * jnp.sum(own * read[:, :-1], axis=1)
+    return jnp.where(near, apart + read[:, -1], 0)
 
 
 def first_rows(signal: Matrix, count: int) -> Matrix:

@@ -59,7 +59,9 @@ def draw_hidden(inputs: Inputs, key: jax.Array) -> Inputs:
     """Return the inputs of the epoch with this key: which nodes are hidden in it."""
     if inputs.hiding is None:
         return inputs
-    return inputs._replace(hiding=inputs.hiding._replace(words=random_words(key)))
+    hiding = inputs.hiding.draw(key)
+    known = inputs.neighbours if hiding.neighbours is None else hiding.neighbours
+    return inputs._replace(hiding=hiding, neighbours=known)
 
 
 def _train(program, groups, carry, inputs, key, learning_rate):

@@ -10,7 +10,7 @@ import optax
 
 from hopf_jax.batching import Array, Batch, Matrix
 from hopf_jax.config import Config
-from hopf_jax.kernels import Net, bits_at
+from hopf_jax.kernels import Net, bits_at, random_words
 from hopf_jax.metrics import f1_from_counts
 
 _HIDING = 1 << 16  # A site of random bits that no hop has.
@@ -26,6 +26,7 @@ class Objective:
     l2: float
     clip: float
     cardinality: bool = False  # Score as many labels as a node truly has.
+    smoothing: float = 0.0
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -36,7 +37,7 @@ class Objective:
     def of(cls, config: Config, multilabel: bool) -> "Objective":
         """Return the objective that the settings describe."""
         cardinality = config.scoring == "cardinality"
-        return cls(multilabel, config.l2, config.clip, cardinality)
+        return cls(multilabel, config.l2, config.clip, cardinality, config.smoothing)
 
 
 class Hiding(NamedTuple):
@@ -46,13 +47,24 @@ class Hiding(NamedTuple):
     """
 
     known: Array  # [all nodes], whether it is a training node
+    nodes: Array  # [n], ids of the training nodes
     threshold: Any  # Of 32 random bits: a share of 2^32; [] uint32.
     words: Any = None  # Two random words per epoch; None to hide nothing.
+    # F(A) Psi of the first hop without the hidden labels, where it is precomputed.
+    neighbours: tuple[Array, ...] | None = None
+
+    def draw(self, key: jax.Array) -> "Hiding":
+        """Return which nodes are hidden in the epoch with this key: one at least."""
+        drawn = self._replace(words=random_words(key))
+        least = jnp.min(drawn._bits(self.nodes))
+        return drawn._replace(threshold=jnp.maximum(self.threshold, least))
 
     def hides(self, ids: Any) -> Any:
         """Return which of some nodes are hidden, [n]."""
-        draw = bits_at(self.words, _HIDING, ids)
-        return self.known[ids] & (draw <= self.threshold)
+        return self.known[ids] & (self._bits(ids) <= self.threshold)
+
+    def _bits(self, ids: Any) -> jax.Array:
+        return bits_at(self.words, _HIDING, ids)
 
 
 class Inputs(NamedTuple):
@@ -141,10 +153,14 @@ def batch_loss(
         summary = jnp.where(hidden[:, None], 0, summary)
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}
-    logits: Any = net.apply(variables, batch, x, summary, words, neighbours)
+    read = batch, x, summary, words, neighbours
+    found: Any = net.apply(variables, *read, method="with_roughness")
+    logits, rough = found
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )
+    if objective.smoothing:
+        each += objective.smoothing * rough
     loss = jnp.sum(each * batch.mask)
     roots = jnp.sum(batch.mask)
     matrices = [w for w in jax.tree.leaves(params) if w.ndim == 2]

@@ -62,6 +62,12 @@ def make_plan(
     """
     features = feature_placement(graph)
     layers = kernel.num_layers(config.num_hops)
+    if config.smoothing and not (layers > 1 and "h" in kernel.psi):
+        raise ValueError(
+            f"smoothing is {config.smoothing}, but this kernel computes no embeddings "
+            "of neighbours to be smooth with: it needs num_hops of 2 or more, and 'h' "
+            "in psi. Set smoothing=0."
+        )
     precompute = (
         config.precompute
         and kernel.reads_input_linearly

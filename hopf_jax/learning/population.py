@@ -160,7 +160,8 @@ class Population:
             return [None] * len(self.members)
         share = 1.0 if iteration == 1 else self._hidden_share
         threshold = np.uint32(share * (2**32 - 1))
-        return [Hiding(member.graph.train, threshold) for member in self.members]
+        trains = (member.graph.train for member in self.members)
+        return [Hiding(train, np.flatnonzero(train), threshold) for train in trains]
 
     def _neighbours(self, summary: np.ndarray | None) -> Any:
         """Return what the first hop reads, where it is precomputed; else None."""
@@ -227,7 +228,7 @@ class Population:
         hidden = np.asarray(_hidden_nodes(inputs, key, np.uint32(epoch)))
         summary = np.where(hidden[:, None], 0, np.asarray(inputs.summary))
         neighbours = self.sharding.replicate(self._neighbours(summary))
-        return inputs._replace(neighbours=neighbours)
+        return inputs._replace(hiding=inputs.hiding._replace(neighbours=neighbours))
 
 
 @jax.jit
@@ -257,7 +258,7 @@ class JointPopulation(Population):
             near = tuple(labels if name == "y" else None for name in kernel.psi)
             axes = *axes[:3], near, None
         if masked:
-            axes = *axes[:4], Hiding(0, None)  # type: ignore[arg-type]
+            axes = *axes[:4], Hiding(0, 0, None)  # type: ignore[arg-type]
         groups = tuple((loader.axes,) for loader in self._joint)
         key = None if self._one_key else 0
         self._joint_program = JointProgram(
@@ -279,14 +280,18 @@ class JointPopulation(Population):
         def joined(axis: Any, parts: Sequence[Any]) -> Any:
             return parts[0] if axis is None else np.stack(parts)
 
-        near, hiding = None, self._hidings(iteration)[0]
+        near, (hiding, *others) = None, self._hidings(iteration)
         if self._first_hop is not None:
             found = [self._neighbours(each) for each in summaries]
             blocks = zip(axes.neighbours, *found, strict=True)
             near = tuple(joined(axis, parts) for axis, *parts in blocks)
         if hiding is not None:
-            trains = [member.graph.train for member in self.members]
-            hiding = hiding._replace(known=np.stack(trains))
+            every: list[Any] = [hiding, *others]
+            most = max(len(each.nodes) for each in every)
+            # Filled up with nodes of their own: their least is what counts.
+            nodes = [fill(each.nodes, most, each.nodes[0]) for each in every]
+            known = np.stack([each.known for each in every])
+            hiding = Hiding(known, np.stack(nodes), hiding.threshold)
         summary = joined(axes.summary, summaries)
         own = summary, np.stack(self._omegas), near, hiding
         return Inputs(self._features, *self.sharding.replicate(own))

@@ -1,6 +1,7 @@
 """What `fit` returns: predictions, scores, confidence, explanations and figures."""
 
 from hopf_jax.results.calibration import Confidence, calibrate
+from hopf_jax.results.echo import summary_scores
 from hopf_jax.results.explanations import Explanation, influences
 from hopf_jax.results.result import (
     Result,
