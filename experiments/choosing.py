@@ -46,22 +46,22 @@ from hopf_jax.learning import stopping, training
 _MODELS = ("i-nip-mean", "ss-ica", "bl-node")
 _ITERATIVE = "i-nip-mean"  # Its summaries are compared.
 
-_CROSSED = {"training_summaries": "cross-fitted", "warm_start": False}
-# Kinds of label summaries, as settings.
+_DROPPED: Mapping[str, Any] = {"summary_dropout": None, "warm_start": False}
+_MASKED: Mapping[str, Any] = {**_DROPPED, "training_summaries": "masked"}
+_CROSSED: Mapping[str, Any] = {**_DROPPED, "training_summaries": "cross-fitted"}
+# Kinds of label summaries, as settings beside the paper's.
 SUMMARIES: Mapping[str, Mapping[str, Any]] = {
     "as printed": paper.AS_PRINTED,
     "as printed, cold": {**paper.AS_PRINTED, "warm_start": False},
-    "dropout, cold": {"training_summaries": "as-printed", "warm_start": False},
-    "masked, warm": {"training_summaries": "masked", "warm_start": True},
-    "masked, cold": {"training_summaries": "masked", "warm_start": False},
+    "dropout": _DROPPED,
+    "masked": _MASKED,
+    "masked, warm": {**_MASKED, "warm_start": True},
+    "masked, scaled": {**_MASKED, "scale_summaries": True},
+    "masked, 3 members": {**_MASKED, "members": 3},
     "cross-fitted, 3": {**_CROSSED, "members": 3},
-    "cross-fitted, 5": {**_CROSSED, "members": 5},
-    "masked, cold, 3 members": {
-        "training_summaries": "masked",
-        "warm_start": False,
-        "members": 3,
-    },
     "cross-fitted, 3, warm": {**_CROSSED, "members": 3, "warm_start": True},
+    "cross-fitted, 3, scaled": {**_CROSSED, "members": 3, "scale_summaries": True},
+    "cross-fitted, 5": {**_CROSSED, "members": 5},
 }
 
 # Whether a falling training loss counts as progress in the first iteration, whether in

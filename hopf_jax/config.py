@@ -129,6 +129,9 @@ class Config:
       hidden_share: The share that is hidden if summaries are masked, one node at least.
         Above 0, up to 1.
       summary_dropout: Dropout rate on label summaries; None for that of `dropout`.
+      scale_summaries: Scale label summaries to the size of the features (the root mean
+        square of their rows' norms), so that weight decay and learning rate treat both
+        alike. Not with summary="hidden".
       members: Number of nets that are trained, and whose probabilities are averaged:
         with different seeds, or on different parts if summaries are cross-fitted. 1 or
         more.
@@ -188,6 +191,7 @@ class Config:
     training_summaries: Literal["as-printed", "masked", "cross-fitted"] = "masked"
     hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
     summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
+    scale_summaries: bool = False
     members: int = constrained(Whole(1, 1000), 1)
     caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm.std import tqdm
 
 from hopf_jax.config import Choice, Config, Execution, Whole, check
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, row_norm
 from hopf_jax.inference import (
     WholeGraph,
     as_read,
@@ -311,7 +311,8 @@ def _iterate(
             last = state.weights[-1] if state.weights else None
             own = None if last is None else member_of(last, m, count)
             starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
-            read.append(_read_by(m, team, state.summaries, config, t))
+            scale = net.sizes.summary_scale
+            read.append(_read_by(m, team, state.summaries, config, t, scale))
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
 
@@ -373,16 +374,17 @@ def _read_by(
     summaries: np.ndarray | None,
     config: Config,
     iteration: int,
+    scale: float,
 ) -> np.ndarray | None:
     """Return the summaries that a member of a team learns from."""
     if summaries is None:
         return None
     if team.parts is None:
         view = summaries[member if len(summaries) > 1 else 0]
-        return as_read(team.graph, config, iteration, view)
+        return as_read(team.graph, config, iteration, view, scale)
     graphs = [*(m.graph for m in team.members), team.graph]
     pairs = zip(graphs, summaries, strict=True)
-    return np.stack([as_read(graph, config, iteration, view) for graph, view in pairs])
+    return np.stack([as_read(g, config, iteration, view, scale) for g, view in pairs])
 
 
 def _complete(
@@ -413,6 +415,7 @@ def _complete(
         last,
         predict,
         multilabel=graph.multilabel,
+        scale=net.sizes.summary_scale,
         parts=[m.graph for m in team.members] if team.parts is not None else (),
     )
     own = [record for record in history if record["iteration"] == t]
@@ -474,7 +477,9 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     if kernel.iterative:
         hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
-    return Sizes(features, graph.num_labels, hidden, hops, summary)
+    scaled = summary and config.scale_summaries and config.summary == "labels"
+    scale = row_norm(graph.features) if scaled else 1.0
+    return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
 
 
 @functools.partial(jax.jit, static_argnames=("net",))

@@ -18,6 +18,7 @@ BAD = {
     "training_summaries": ("printed", None, 1),
     "hidden_share": (0, -0.5, 1.1, float("nan"), None),
     "summary_dropout": (-0.1, 1, 1.0, 2, float("nan"), "0"),
+    "scale_summaries": (1, None),
     "members": (*WHOLE, 0, 1001),
     "caution": ("all", None, True),
     "summary": ("label", None, 1),

@@ -1,6 +1,6 @@
 """The graph: construction, validation, labels, features, splits and storage."""
 
-from hopf_jax.graph.features import normalize_rows, prefers_sparse
+from hopf_jax.graph.features import normalize_rows, prefers_sparse, row_norm
 from hopf_jax.graph.ghost_edges import add_ghost_edges
 from hopf_jax.graph.graph import SPLITS, Graph
 from hopf_jax.graph.splits import check_draw, decode_split, draw_split, split_graph

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 # Dense products are faster on a narrow matrix, however many zeros it holds.
 _MIN_SPARSE_COLUMNS = 256
 _MAX_SPARSE_DENSITY = 0.25
+_ROWS_READ = 10_000  # By `row_norm`.
 
 
 def prefers_sparse(features: Any) -> bool:
@@ -34,3 +35,15 @@ def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
         data = features.data * np.repeat(scale, np.diff(features.indptr))
         return sp.csr_array((data, features.indices, features.indptr), features.shape)
     return np.asarray(features) * scale[:, None]
+
+
+def row_norm(features: Any) -> float:
+    """Return the root mean square of the norms of the rows of [N, F]; 1 if it is 0.
+
+    Of many rows some thousands are read, evenly spaced.
+    """
+    step = -(-features.shape[0] // _ROWS_READ)
+    rows = features[::step]
+    squares = rows.multiply(rows) if sp.issparse(rows) else np.square(rows, dtype=float)
+    norm = float(np.sqrt(squares.sum() / rows.shape[0]))
+    return norm if 0 < norm < np.inf else 1.0

@@ -82,9 +82,9 @@ def next_summary(
 
 
 def as_read(
-    graph: Graph, config: Config, iteration: int, summary: np.ndarray
+    graph: Graph, config: Config, iteration: int, summary: np.ndarray, scale: float
 ) -> np.ndarray:
-    """Return a label summary as an iteration (from 1) reads it, with due caution.
+    """Return a label summary as an iteration (from 1) reads it: scaled, with caution.
 
     The confidence of a prediction is its largest probability, scaled from [1 / C, 1] to
     [0, 1]; with several labels per node, the mean of |2 p - 1|.
@@ -94,9 +94,10 @@ def as_read(
       config: Settings.
       iteration: The iteration that reads.
       summary: Label summaries [N, C].
+      scale: What they are multiplied by.
     """
     if config.caution == "none" or iteration == 1:
-        return summary
+        return summary if scale == 1 else np.float32(scale) * summary
     if graph.multilabel or summary.shape[1] == 1:
         confidence = np.abs(2 * summary - 1).mean(axis=1)
     else:
@@ -109,7 +110,7 @@ def as_read(
         order = others[np.argsort(-confidence[others], kind="stable")]
         confidence[:] = 1
         confidence[order[round(share * len(order)) :]] = 0
-    return (summary * confidence[:, None]).astype(np.float32, copy=False)
+    return (summary * (scale * confidence)[:, None]).astype(np.float32, copy=False)
 
 
 def mean_change(new: np.ndarray, last: np.ndarray) -> float:
@@ -144,6 +145,7 @@ def complete_iteration(
     predict: Predict,
     *,
     multilabel: bool,
+    scale: float = 1.0,
     parts: Sequence[Graph] = (),
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Turn predictions into the output of an iteration and the next label summaries.
@@ -156,6 +158,7 @@ def complete_iteration(
       predict: Returns the logits [N, C] of a member that reads a summary [N, *], and
         h_K [N, *], where summaries are made of it.
       multilabel: Whether nodes have several labels.
+      scale: What summaries are multiplied by to be read.
       parts: What each member learned from, where summaries are cross-fitted: the graph
         without its part of the training nodes.
 
@@ -170,7 +173,9 @@ def complete_iteration(
         new.append(next_summary(of, config, iteration, last, *found))
 
     def read(of: Graph, summary: np.ndarray | None) -> np.ndarray | None:
-        return summary if summary is None else as_read(of, config, iteration, summary)
+        if summary is None:
+            return None
+        return as_read(of, config, iteration, summary, scale)
 
     for member in range(config.members):
         last = None if summaries is None else summaries[-1]
@@ -220,7 +225,7 @@ def replay(
       The label summaries that the last iteration read, [views, N, *] or None, and its
       output [N, C].
     """
-    graph = whole.graph
+    graph, scale = whole.graph, net.sizes.summary_scale
     with_hidden = config.summary == "hidden"
     last = summaries = first_summaries(graph, net, config)
     found = np.zeros((0, 0), np.float32)
@@ -232,8 +237,15 @@ def replay(
             return predict_logits(net, own, whole, read, with_hidden)
 
         found, summaries = complete_iteration(
-            graph, config, t, summaries, predict, multilabel=multilabel
+            graph,
+            config,
+            t,
+            summaries,
+            predict,
+            multilabel=multilabel,
+            scale=scale,
         )
     if last is not None:
-        last = np.stack([as_read(graph, config, len(weights), view) for view in last])
+        t = len(weights)
+        last = np.stack([as_read(graph, config, t, view, scale) for view in last])
     return last, found

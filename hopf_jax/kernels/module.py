@@ -52,6 +52,7 @@ class Sizes:
     hidden: int
     num_hops: int
     summary: int = 0  # Width of the label summary; 0 where the kernel reads none.
+    summary_scale: float = 1.0  # What label summaries are multiplied by to be read.
 
 
 class Net(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopf_jax.config import Execution, Whole, config_from_json
+from hopf_jax.config import Execution, Number, Whole, config_from_json
 from hopf_jax.kernels import (
     Kernel,
     Sizes,
@@ -129,7 +129,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     valid = {
         "sizes": (sizes.hidden, sizes.num_hops) == (config.hidden_size, config.num_hops)
         and all(map(Whole(1).accepts, (sizes.features, sizes.labels)))
-        and Whole(0).accepts(sizes.summary),
+        and Whole(0).accepts(sizes.summary)
+        and Number(0, open_below=True).accepts(sizes.summary_scale),
         "seed": Whole(0, 2**32 - 1).accepts(meta["seed"]),
         "multilabel": isinstance(meta["multilabel"], bool),
         "label_names": isinstance(names, list)
