@@ -1,11 +1,14 @@
 """What one iteration hands to the next (Algorithm 1)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from hopf_jax import Config
+from hopf_jax import Config, fit
 from hopf_jax.inference import summaries
 from hopf_jax.inference.summaries import (
+    as_read,
     first_summaries,
     mean_change,
     next_summary,
@@ -111,3 +114,51 @@ def test_what_is_given_out_is_averaged_but_for_training_nodes():
     hidden = Config(num_iterations=4, summary="hidden")
     assert output(graph, hidden, second, summary) is second
     assert output(graph, config, second, None) is second
+
+
+# Caution
+
+
+def test_only_the_most_confident_are_committed_and_more_later():
+    graph = graphs.tiny()
+    summary = graphs.random_summary(graph)
+    summary /= summary.sum(axis=1, keepdims=True)
+    config = Config(caution="share", num_iterations=5)
+    others = np.flatnonzero(~graph.train)
+    order = others[np.argsort(-summary[others].max(axis=1), kind="stable")]
+    for t, committed in ((2, 2), (3, 5), (4, 8), (5, 10)):
+        read = as_read(graph, config, t, summary, 1.0)
+        np.testing.assert_array_equal(read[graph.train], summary[graph.train])
+        np.testing.assert_array_equal(
+            read[order[:committed]], summary[order[:committed]]
+        )
+        assert not read[order[committed:]].any()
+    assert as_read(graph, Config(), 3, summary, 1.0) is summary
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_confidence_weighs_what_is_read(multilabel):
+    graph = graphs.tiny(multilabel=multilabel)
+    summary = np.full((18, 3), 1 / 3, np.float32)
+    summary[14] = [1, 0, 0]
+    read = as_read(graph, Config(caution="confidence"), 2, summary, 0.5)
+    np.testing.assert_allclose(read[14], [0.5, 0, 0])
+    least = 0.5 * 1 / 3 * 1 / 3 if multilabel else 0
+    np.testing.assert_allclose(read[15], least, atol=1e-6)
+    np.testing.assert_allclose(read[graph.train], 0.5 / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("caution", ["share", "confidence"])
+def test_a_cautious_run_replays(caution):
+    graph = graphs.tiny()
+    config = Config(
+        hidden_size=4, num_iterations=3, max_epochs=3, min_epochs=1, caution=caution
+    )
+    result = fit(graph, config=config)
+    np.testing.assert_allclose(
+        result.predict_proba(graph), result.probabilities, atol=1e-6
+    )
+    plain = fit(graph, config=dataclasses.replace(config, caution="none"))
+    assert (plain.probabilities != result.probabilities).any()
+    with pytest.raises(ValueError, match="caution weighs predicted labels"):
+        dataclasses.replace(config, summary="hidden")

@@ -1,5 +1,6 @@
 """Every row of the table, on every kind of graph: what must hold for all of them."""
 
+import dataclasses
 import functools
 
 import jax
@@ -7,13 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import MODELS, Gate, Kernel
+from hopf_jax import MODELS, Config, Gate, Kernel, fit
 from hopf_jax.batching.sparse import SparseMatrix
 from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.aggregators import lstm, mean, total
-from hopf_jax.kernels.module import Net, Sizes, drop
+from hopf_jax.kernels.module import Net, Sizes, _BatchSteps, drop, roughness
 from hopf_jax.kernels.propagation import Signals
 from hopf_jax.learning.loss import Inputs, Objective, batch_loss
+from hopf_jax.results.result import make_net
 from tests import graphs, oracle
 
 every_row = pytest.mark.parametrize("model", MODELS)
@@ -373,3 +375,91 @@ def test_weights_have_the_names_and_shapes_of_the_paper(model):
     width = row.width(graphs.NUM_FEATURES, 5, row.num_layers(graphs.NUM_HOPS))
     assert params["w_output"].shape == (width, graphs.NUM_LABELS)
     assert not any(name.startswith("b_") for name in params)
+
+
+# Roughness, and dropout of label summaries
+
+
+def test_roughness_is_the_mean_squared_distance_to_neighbours():
+    graph = graphs.tiny("all")
+    net, _ = graphs.net_of("nip-mean")
+    batch = graphs.batch_of(graph, [0, 3, 5, 9], net.kernel)
+    ids = np.asarray(batch.graph.nodes["id"])
+    hop = batch.hop_graph(0)
+    h = np.random.default_rng(0).normal(size=(len(ids), 5)).astype(np.float32)
+    found = roughness(hop, h[: hop.graph.nodes["degree"].shape[0]])
+    adjacency = graph.adjacency.toarray()
+    where = {int(node): i for i, node in reversed(list(enumerate(ids)))}
+    for i, root in enumerate([0, 3, 5, 9]):
+        near = np.flatnonzero(adjacency[root])
+        squares = [np.sum((h[i] - h[where[u]]) ** 2) for u in near]
+        weights = adjacency[root, near]
+        want = np.average(squares, weights=weights) if len(near) else 0
+        np.testing.assert_allclose(found[i], want, rtol=1e-4, atol=1e-5)
+
+
+def test_smoothing_makes_embeddings_smoother():
+    graph = graphs.tiny()
+    config = Config(hidden_size=5, max_epochs=30, min_epochs=30, num_hops=2)
+    rough = []
+    for smoothing in (0.0, 1.0):
+        result = fit(
+            graph, "nip-mean", dataclasses.replace(config, smoothing=smoothing)
+        )
+        net = make_net(result.kernel, config, result.sizes)
+        batch = graphs.batch_of(graph, np.arange(8), net.kernel)
+        variables = {"params": result.weights[0]}
+        read = batch, batch.features, None
+        rough.append(net.apply(variables, *read, method="with_roughness")[1].sum())
+    assert rough[1] < 0.5 * rough[0]
+    for model, hops in (("bl-node", 2), ("nip-mean", 1), ("ss-ica", 2)):
+        bad = dataclasses.replace(config, smoothing=0.1, num_hops=hops)
+        with pytest.raises(ValueError, match=r"smoothing is 0\.1"):
+            fit(graph, model, bad)
+
+
+@pytest.mark.parametrize("model", ["i-nip-mean", "ss-ica"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_summaries_are_dropped_after_the_sum_and_without_bias(model, sparse):
+    graph = graphs.tiny("weighted", sparse=sparse)
+    net, params = graphs.net_of(model, sparse=sparse)
+    net = net.clone(summary_dropout=0.5)
+    batch = graphs.batch_of(graph, [0, 2, 5], net.kernel)
+    summary = graphs.spread(batch, graphs.random_summary(graph))
+    steps = [
+        _BatchSteps(
+            net.bind({"params": params}), batch, batch.features, summary, w, None
+        )
+        for w in (
+            None,
+            *np.random.default_rng(0).integers(2**32, size=(300, 2), dtype=np.uint32),
+        )
+    ]
+    assert steps[0].labels is None  # Nothing is dropped to predict.
+    dropped = np.stack([np.asarray(step.labels) for step in steps[1:]])
+    hop = steps[0]._hop_graph(net.num_layers - 1)
+    senders = hop.graph.nodes["degree"].shape[0]
+    whole = np.asarray(net.kernel.aggregate(hop, summary[:senders], {}))
+    np.testing.assert_allclose(dropped.mean(axis=0)[:3], whole[:3], atol=0.15)
+    zero = dropped[:, :3] == 0
+    np.testing.assert_allclose(zero[:, whole[:3] > 0].mean(), 0.5, atol=0.05)
+
+
+def test_a_known_label_block_is_what_a_hop_would_have_summed():
+    graph = graphs.tiny("weighted")
+    for model in ("i-nip-mean", "ss-ica"):
+        net, params = graphs.net_of(model)
+        batch = graphs.batch_of(graph, [0, 2, 5], net.kernel)
+        summary = graphs.spread(batch, graphs.random_summary(graph))
+        bound = net.bind({"params": params})
+        hop = batch.hop_graph(0)
+        rows = hop.graph.nodes["degree"].shape[0]
+        x = batch.features[:rows]
+        signals = Signals(x, x, summary[:rows])
+        labels = net.kernel.aggregate(hop, summary[:rows], {})
+        np.testing.assert_allclose(
+            bound.hop(1, hop, signals, None, None, None, labels),
+            bound.hop(1, hop, signals),
+            rtol=1e-4,
+            atol=1e-5,
+        )
