@@ -1,21 +1,27 @@
-"""F1 by iteration of the iterative models: what each pass of label summaries adds.
+"""F1 by iteration for each kind of label summaries, and the leak of each.
 
-Uses and saves the same cells as experiments.reproduce. Writes iterations.png and
+The leak is the F1 of neighbours' label summaries as a guess of the labels of training
+nodes, beside the same for test nodes, who cannot have been memorised. Uses and saves
+the same cells as experiments.reproduce. Writes iterations.png, leak.png and
 iterations.json to WORKDIR/iterations.
 """
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments import paper
-from experiments.common import arguments, drawing, runner
+from experiments.choosing import SUMMARIES
+from experiments.common import arguments, drawing, output, runner
 from experiments.common.score_table import by_iteration
 from experiments.reproduce import cell_of
 from hopf_jax.kernels import MODELS
+
+KINDS = ("as printed", "masked", "cross-fitted, 3")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = arguments.parser(__doc__, "experiments.iterations")
     about = "comma-separated (default: the paper's on this machine)"
     parser.option("dataset", arguments.dataset_names, help=about)
-    arguments.add_run_options(parser, tuple(paper.REDDIT_ITERATIONS))
+    arguments.add_run_options(parser, ("i-nip-mean",))
     options = parser.parse_args(argv)
     once = [model for model in options.models if not MODELS[model].iterative]
     if once:
@@ -34,9 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     found: dict[str, Any] = {}
     for name in names:
         found[name] = _dataset(name, options)
-        for model, entry in found[name].items():
+        for line, entry in found[name].items():
             scores = " ".join(f"{value:.1f}" for value in entry["micro_f1"])
-            print(f"{name:<12} {model:<12} {scores}", flush=True)
+            leak = ", ".join(
+                f"{hops} hop{'s' * (hops != '1')} {each['train'][-1]:.1f} - "
+                f"{each['test'][-1]:.1f}"
+                for hops, each in entry["leak"].items()
+            )
+            print(f"{name:<12} {line:<30} {scores}  leak {leak}", flush=True)
     data = {
         "datasets": found,
         "paper": {"reddit, one fold": dict(paper.REDDIT_ITERATIONS)},
@@ -48,14 +59,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     folder = options.workdir / "iterations"
     drawing.save_results(folder, "iterations", data, _draw(found), options.invocation)
+    drawing.save(_draw_leaks(found), folder / "leak.png")
+    output.log(f"Written: {folder}/leak.png")
     return 0
 
 
 def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    cells = {
-        model: [cell_of(name, model, fold, None, options) for fold in options.folds]
-        for model in options.models
-    }
+    """Return what was found, by model and kind of summaries."""
+    cells = {}
+    for model in options.models:
+        for kind in KINDS:
+            printed = [
+                cell_of(name, model, fold, None, options) for fold in options.folds
+            ]
+            cells[f"{model}, {kind}"] = [
+                dataclasses.replace(
+                    cell, config=dataclasses.replace(cell.config, **SUMMARIES[kind])
+                )
+                for cell in printed
+            ]
     records = runner.run_cells(
         [cell for some in cells.values() for cell in some],
         options.workdir / name / "cells",
@@ -63,36 +85,88 @@ def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
         workers=options.workers,
     )
     result = {}
-    for model, some in cells.items():
+    for line, some in cells.items():
         own = [records[cell] for cell in some if cell in records]
         if own:
-            result[model] = {
+            result[line] = {
                 "micro_f1": by_iteration(own, "test", "micro_f1"),
                 "macro_f1": by_iteration(own, "test", "macro_f1"),
+                "train_micro_f1": by_iteration(own, "train", "micro_f1"),
                 "validation_micro_f1": by_iteration(own, "validation", "micro_f1"),
                 "std": by_iteration(own, "test", "micro_f1", np.std),
+                "epochs": np.mean([_epochs(r) for r in own], axis=0).tolist(),
                 "reported_iteration": [record["iteration"] for record in own],
+                "reported_micro_f1": [r["scores"]["test"]["micro_f1"] for r in own],
+                "leak": _leak(own),
+                "seconds": float(np.mean([record["seconds"] for record in own])),
                 "folds": list(options.folds),
             }
     return result
 
 
-def _draw(found: dict[str, Any]) -> Any:
-    shown = {name: entry for name, entry in found.items() if entry}
-    columns = min(3, max(1, len(shown)))
-    rows = -(-max(1, len(shown)) // columns)
+def _epochs(record: Mapping[str, Any]) -> list[int]:
+    return [each["epochs"] for each in record["iterations"]]
+
+
+def _leak(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Return {hops: {"train" or "test": F1 in percent, from the second iteration}}."""
+    each = [[t["summary_f1"] for t in r["iterations"][1:]] for r in records]
+    return {
+        hops: {
+            nodes: [
+                100 * float(np.mean([scores[nodes][hops] for scores in row]))
+                for row in zip(*each, strict=True)
+            ]
+            for nodes in ("train", "test")
+        }
+        for hops in each[0][0]["train"]
+    }
+
+
+def _panels(count: int) -> Any:
+    columns = min(3, max(1, count))
+    rows = -(-max(1, count) // columns)
     figure = drawing.new(4.2 * columns + 0.6, 3.3 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return figure, panels
+
+
+def _draw(found: dict[str, Any]) -> Any:
+    shown = {name: entry for name, entry in found.items() if entry}
+    figure, panels = _panels(len(shown))
     for axes, (name, entry) in zip(panels, shown.items(), strict=False):
         drawing.iterations(
             axes,
-            {model: each["micro_f1"] for model, each in entry.items()},
+            {line: each["micro_f1"] for line, each in entry.items()},
             name,
             name,
-            errors={model: each["std"] for model, each in entry.items()},
+            errors={line: each["std"] for line, each in entry.items()},
         )
-    for axes in panels[len(shown) :]:
-        axes.set_visible(False)
+    return figure
+
+
+def _draw_leaks(found: dict[str, Any]) -> Any:
+    """Draw what summaries give away at the last iteration, by kind and hops."""
+    shown = {name: entry for name, entry in found.items() if entry}
+    figure, panels = _panels(len(shown))
+    for axes, (name, entry) in zip(panels, shown.items(), strict=False):
+        bars = {
+            f"{line.partition(', ')[2]}\n{hops} hop{'s' * (hops != '1')}": each
+            for line, kinds in entry.items()
+            for hops, each in kinds["leak"].items()
+        }
+        places = np.arange(len(bars))
+        for shift, nodes in ((-0.2, "train"), (0.2, "test")):
+            heights = [each[nodes][-1] for each in bars.values()]
+            axes.bar(places + shift, heights, 0.4, label=f"{nodes} nodes")
+        axes.set_xticks(places, list(bars), fontsize="x-small", rotation=45)
+        axes.set(title=name, ylabel="F1 of summaries as a guess, %")
+        axes.set_ylim(bottom=30)
+        drawing.tidy(axes)
+    if shown:
+        panels[0].legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -109,6 +109,11 @@ class Column(NamedTuple):
     show: Callable[[Mapping[str, Any]], str]
 
 
+def _echoless(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    found = entry.get("without_echo")
+    return None if found is None else found["micro_f1"]
+
+
 def _plus_minus(entry: dict[str, Any] | None) -> str:
     return "-" if entry is None else f"{entry['mean']:.2f} ± {entry['std']:.2f}"
 
@@ -119,6 +124,7 @@ def _number(form: str, value: float | None) -> str:
 
 COLUMNS = (
     Column("micro-F1", 14, lambda e: _plus_minus(e["micro_f1"])),
+    Column("no echo", 14, lambda e: _plus_minus(_echoless(e))),
     Column("paper", 7, lambda e: _number(".2f", e["paper"])),
     Column("diff", 7, lambda e: _number("+.2f", e["difference"])),
     Column("goal", 13, verdict),

@@ -60,7 +60,11 @@ def pretended(tiny, monkeypatch):
                 split: {"micro_f1": micro, "macro_f1": macro}
                 for split, (micro, macro) in zip(SPLITS, pairs, strict=True)
             }
-            return {"iteration": t, "epochs": 1, "seconds": 1.0, "scores": scores}
+            plain = {"iteration": t, "epochs": 1, "seconds": 1.0, "scores": scores}
+            guess = {"1": rng.uniform(), "2": rng.uniform()}
+            return plain | (
+                {"summary_f1": dict.fromkeys(SPLITS, guess)} if t > 1 else {}
+            )
 
         iterations = [iteration(t) for t in range(1, count + 1)]
         return {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from experiments import choosing
+from experiments.common import cells, output
 from hopf_jax import fitting
 from hopf_jax.datasets import make_planted, split_graph
 from hopf_jax.learning import stopping, training
@@ -16,7 +17,7 @@ def graph():
 
 def test_known_nodes_are_parted_and_test_nodes_are_out_of_it(graph):
     known = graph.train | graph.validation
-    parted = [choosing.split_known(graph, turn, seed=3) for turn in range(4)]
+    parted = [cells.split_known(graph, turn, seed=3) for turn in range(4)]
     for each in parted:
         masks = np.stack([each.train, each.validation, each.test])
         np.testing.assert_array_equal(masks.sum(0), known)
@@ -66,3 +67,33 @@ def test_fit_is_as_it_was_after_a_trial():
         assert len(seen) == 1
         assert not training.Patience(0.1, 3, 5)._learns(falling)
     assert before == (training.Patience, stopping._FALLS, fitting.as_good_as_any)
+
+
+def test_kinds_of_summaries_are_compared_on_held_out_nodes(pretended, tmp_path, capsys):
+    argv = ["--dataset", "cora,citeseer", "--folds", "1,2", "--kinds", "1,4"]
+    assert choosing.main([*argv, "--workers", "1", "--workdir", str(tmp_path)]) == 0
+    found = output.read_json(tmp_path / "choosing" / "summaries.json")
+    assert set(found["kinds"]) == {"as printed", "masked"}
+    means = {
+        kind: np.mean([entry["reported"] for entry in row.values()])
+        for kind, row in found["kinds"].items()
+    }
+    assert found["chosen"] == max(means, key=means.get)
+    assert found["without"].keys() == {"cora", "citeseer"}
+    for entry in found["kinds"]["masked"].values():
+        assert len(entry["each"]) == 2 and set(entry["leak"]) == {"1", "2"}
+    assert "Chosen: " in capsys.readouterr().out
+    saved = list((tmp_path / "choosing" / "cells").iterdir())
+    splits = {output.read_json(path)["settings"]["split"] for path in saved}
+    assert len(saved) == 8 and splits == {"held-out 0"}
+    with pytest.raises(SystemExit):
+        choosing.main(["--kinds", "99"])
+    assert "give some of 1: as printed" in capsys.readouterr().err
+
+
+def test_the_kind_without_a_dataset_may_be_another():
+    def row(a, b):
+        return {"a": {"reported": a}, "b": {"reported": b}}
+
+    found = choosing.best_kind({"one": row(5.0, 1.0), "two": row(2.0, 3.0)})
+    assert found == {"chosen": "one", "without": {"a": "two", "b": "one"}}

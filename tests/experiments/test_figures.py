@@ -88,7 +88,12 @@ def test_iterations(pretended, tmp_path, capsys):
     found = output.read_json(tmp_path / "iterations" / "iterations.json")
     for entry in found["datasets"]["cora"].values():
         assert len(entry["micro_f1"]) == len(entry["std"]) == paper.NUM_ITERATIONS
-    assert (tmp_path / "iterations" / "iterations.png").exists()
+        assert len(entry["leak"]["2"]["train"]) == paper.NUM_ITERATIONS - 1
+    assert set(found["datasets"]["cora"]) == {
+        f"i-nip-mean, {kind}" for kind in iterations.KINDS
+    }
+    for name in ("iterations.png", "leak.png"):
+        assert (tmp_path / "iterations" / name).exists()
     with pytest.raises(SystemExit):
         iterations.main(["--models", "gcn"])
     assert "do not iterate" in capsys.readouterr().err
