@@ -58,10 +58,10 @@ SUMMARIES: Mapping[str, Mapping[str, Any]] = {
     "masked, warm": {**_MASKED, "warm_start": True},
     "masked, scaled": {**_MASKED, "scale_summaries": True},
     "masked, 3 members": {**_MASKED, "members": 3},
-    "cross-fitted, 3": {**_CROSSED, "members": 3},
-    "cross-fitted, 3, warm": {**_CROSSED, "members": 3, "warm_start": True},
-    "cross-fitted, 3, scaled": {**_CROSSED, "members": 3, "scale_summaries": True},
-    "cross-fitted, 5": {**_CROSSED, "members": 5},
+    "cross-fitted, 2": _CROSSED,
+    "cross-fitted, 2, warm": {**_CROSSED, "warm_start": True},
+    "cross-fitted, 5": {**_CROSSED, "parts": 5},
+    "cross-fitted, 2, scaled": {**_CROSSED, "scale_summaries": True},
 }
 
 # Whether a falling training loss counts as progress in the first iteration, whether in

@@ -21,7 +21,7 @@ from experiments.common.score_table import by_iteration
 from experiments.reproduce import cell_of
 from hopf_jax.kernels import MODELS
 
-KINDS = ("as printed", "masked", "cross-fitted, 3")
+KINDS = ("as printed", "masked", "cross-fitted, 5")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -121,10 +121,10 @@ class Config:
       warm_start: Start an iteration from the weights of the previous one, with a new
         output layer, instead of from new weights.
       training_summaries: Which label summaries training nodes read while they learn
-        ("The echo" in the documentation): "masked" (at each epoch a random share of the
+        ("The echo" in the documentation): "masked" (at each step a random share of the
         training nodes is hidden from the summaries, and the loss is on these);
-        "cross-fitted" (the training nodes are divided among `members`; the summaries
-        that a part reads come from nets and labels that never saw it); or "as-printed"
+        "cross-fitted" (the training nodes are divided into `parts`; the summaries that
+        a part reads come from nets and labels that never saw it); or "as-printed"
         (those of Algorithm 1, which hold their own labels).
       hidden_share: The share that is hidden if summaries are masked, one node at least.
         Above 0, up to 1.
@@ -132,9 +132,10 @@ class Config:
       scale_summaries: Scale label summaries to the size of the features (the root mean
         square of their rows' norms), so that weight decay and learning rate treat both
         alike. Not with summary="hidden".
-      members: Number of nets that are trained, and whose probabilities are averaged:
-        with different seeds, or on different parts if summaries are cross-fitted. 1 or
-        more.
+      parts: Number of parts if summaries are cross-fitted; one more net is trained for
+        each, on the other parts. 2 or more.
+      members: Number of nets, with different seeds, whose probabilities are averaged. 1
+        or more.
       caution: Which predicted labels are read before the last iteration (cautious
         inference, McDowell et al. 2009): "none" (all of them), "share" (at iteration t
         those of the (t - 1) / (T - 1) nodes whose predictions are most confident), or
@@ -192,6 +193,7 @@ class Config:
     hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
     summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
     scale_summaries: bool = False
+    parts: int = constrained(Whole(2, 1000), 2)
     members: int = constrained(Whole(1, 1000), 1)
     caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"
@@ -218,11 +220,6 @@ class Config:
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""
         check_fields(self)
-        if self.training_summaries == "cross-fitted" and self.members < 2:
-            raise ValueError(
-                "Cross-fitted summaries need several members, as in "
-                "Config(training_summaries='cross-fitted', members=5)."
-            )
         if self.caution != "none" and self.summary != "labels":
             raise ValueError(
                 "caution weighs predicted labels, but summary is 'hidden'. Set "

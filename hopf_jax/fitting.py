@@ -237,14 +237,16 @@ def _fit_teams(
     ) as (restored, save):
         if restored is not None:
             like = first_state(objective, net.weight_shapes())
-            run = RunState.unpack(*restored, like, config.members)
+            helpers = len(teams[0].helpers)
+            run = RunState.unpack(*restored, like, config.members, helpers)
         else:
-            num_parts = config.members if teams[0].parts is not None else 0
-            empty = (first_summaries(t.graph, net, config, num_parts) for t in teams)
+            empty = (
+                first_summaries(t.graph, net, config, len(t.helpers)) for t in teams
+            )
             run = RunState(tuple(TeamState(summaries, []) for summaries in empty))
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
-            members = [member for team in teams for member in team.members]
+            members = [member for team in teams for member in team.nets]
             population = _make_population(
                 mapping, net, objective, members, plan, whole, config
             )
@@ -301,15 +303,14 @@ def _iterate(
 ) -> RunState:
     """Run one iteration of Algorithm 1 for all teams that are not finished."""
     begun, trained = time.perf_counter(), 0.0
-    net, states, count = population.net, run.teams, config.members
+    net, states, count = population.net, run.teams, len(teams[0].nets)
     live = [not state.finished for state in states]
     # Teams that are not finished have completed the same number of iterations.
     t = 1 + max(len(state.iterations) for state in states)
     starts, read = [], []
     for team, state in zip(teams, states, strict=True):
-        for m, member in enumerate(team.members):
-            last = state.weights[-1] if state.weights else None
-            own = None if last is None else member_of(last, m, count)
+        for m, member in enumerate(team.nets):
+            own = _last_weights(state, m, config.members)
             starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
             scale = net.sizes.summary_scale
             read.append(_read_by(m, team, state.summaries, config, t, scale))
@@ -368,6 +369,15 @@ def _iterate(
     return RunState(tuple(completed), None, before + epochs)
 
 
+def _last_weights(state: TeamState, net: int, num_members: int) -> Params | None:
+    """Return the weights that a net, member or helper, had after the last iteration."""
+    if not state.weights:
+        return None
+    if net < num_members:
+        return member_of(state.weights[-1], net, num_members)
+    return {name: weights[net - num_members] for name, weights in state.helpers.items()}
+
+
 def _read_by(
     member: int,
     team: Team,
@@ -376,13 +386,13 @@ def _read_by(
     iteration: int,
     scale: float,
 ) -> np.ndarray | None:
-    """Return the summaries that a member of a team learns from."""
+    """Return the summaries that a net of a team learns from."""
     if summaries is None:
         return None
     if team.parts is None:
         view = summaries[member if len(summaries) > 1 else 0]
         return as_read(team.graph, config, iteration, view, scale)
-    graphs = [*(m.graph for m in team.members), team.graph]
+    graphs = [*(helper.graph for helper in team.helpers), team.graph]
     pairs = zip(graphs, summaries, strict=True)
     return np.stack([as_read(g, config, iteration, view, scale) for g, view in pairs])
 
@@ -416,7 +426,7 @@ def _complete(
         predict,
         multilabel=graph.multilabel,
         scale=net.sizes.summary_scale,
-        parts=[m.graph for m in team.members] if team.parts is not None else (),
+        parts=[helper.graph for helper in team.helpers],
     )
     own = [record for record in history if record["iteration"] == t]
     record: dict[str, Any] = {
@@ -431,11 +441,12 @@ def _complete(
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance
     right = node_scores(graph, graph.validation, predicted, config.scoring)
-    stacked = {name: np.stack([p[name] for p in params]) for name in params[0]}
+    members, helpers = params[: config.members], params[config.members :]
     state = state._replace(
         summaries=new,
         num_epochs=len(history),
-        weights=(*state.weights, params[0] if len(params) == 1 else stacked),
+        weights=(*state.weights, members[0] if len(members) == 1 else _stack(members)),
+        helpers=_stack(helpers) if helpers else {},
         iterations=(*state.iterations, record),
         right=(*state.right, right),
         finished=finished,
@@ -444,6 +455,10 @@ def _complete(
     if as_good_as_any(held, state.right):
         state = state._replace(best=t, probabilities=predicted)
     return state
+
+
+def _stack(params: Sequence[Params]) -> Params:
+    return {name: np.stack([p[name] for p in params]) for name in params[0]}
 
 
 def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:

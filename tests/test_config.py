@@ -19,6 +19,7 @@ BAD = {
     "hidden_share": (0, -0.5, 1.1, float("nan"), None),
     "summary_dropout": (-0.1, 1, 1.0, 2, float("nan"), "0"),
     "scale_summaries": (1, None),
+    "parts": (*WHOLE, 0, 1, 1001),
     "members": (*WHOLE, 0, 1001),
     "caution": ("all", None, True),
     "summary": ("label", None, 1),

@@ -155,11 +155,11 @@ def complete_iteration(
       config: Settings.
       iteration: The iteration, from 1.
       summaries: What it read, as from `first_summaries`.
-      predict: Returns the logits [N, C] of a member that reads a summary [N, *], and
-        h_K [N, *], where summaries are made of it.
+      predict: Returns the logits [N, C] of a net that reads a summary [N, *], and h_K
+        [N, *], where summaries are made of it. Nets are numbered, members first.
       multilabel: Whether nodes have several labels.
       scale: What summaries are multiplied by to be read.
-      parts: What each member learned from, where summaries are cross-fitted: the graph
+      parts: What each helper learned from, where summaries are cross-fitted: the graph
         without its part of the training nodes.
 
     Returns:
@@ -177,11 +177,15 @@ def complete_iteration(
             return None
         return as_read(of, config, iteration, summary, scale)
 
+    views: Any = summaries
+    for i, part in enumerate(parts):
+        logits, hidden = predict(config.members + i, read(part, views[i]))
+        advance(part, views[i], (probabilities(logits, multilabel), hidden))
+    apart = summaries is not None and not parts and len(summaries) > 1
     for member in range(config.members):
-        last = None if summaries is None else summaries[-1]
-        apart = summaries is not None and not parts and len(summaries) > 1
-        if summaries is not None and apart:
-            last = summaries[member]
+        last = None
+        if summaries is not None:
+            last = summaries[member if apart else -1]
         logits, hidden = predict(member, read(graph, last))
         found = probabilities(logits, multilabel), hidden
         if last is not None and apart:
@@ -189,11 +193,6 @@ def complete_iteration(
         for i, each in enumerate(found):
             if each is not None:
                 means[i] = each if member == 0 else means[i] + each
-        if summaries is not None and parts:
-            own = parts[member]
-            logits, hidden = predict(member, read(own, summaries[member]))
-            found = probabilities(logits, multilabel), hidden
-            advance(own, summaries[member], found)
         del logits, hidden, found  # Not held while the next member predicts.
     if config.members > 1:
         means = [mean / np.float32(config.members) for mean in means]

@@ -55,22 +55,12 @@ def _sum_loss(net, objective, params, batch, inputs, words):
     return totals.loss, totals
 
 
-def draw_hidden(inputs: Inputs, key: jax.Array) -> Inputs:
-    """Return the inputs of the epoch with this key: which nodes are hidden in it."""
-    if inputs.hiding is None:
-        return inputs
-    hiding = inputs.hiding.draw(key)
-    known = inputs.neighbours if hiding.neighbours is None else hiding.neighbours
-    return inputs._replace(hiding=hiding, neighbours=known)
-
-
 def _train(program, groups, carry, inputs, key, learning_rate):
     net, objective, sharding = program
     several = sharding.lanes > 1
     loss = _sum_loss if several else batch_loss
     gradient = jax.grad(loss, argnums=2, has_aux=True)
     key = jax.random.fold_in(*key)
-    inputs = draw_hidden(inputs, key)
 
     def step(carry, total):
         state, totals = carry
@@ -97,7 +87,6 @@ def _train(program, groups, carry, inputs, key, learning_rate):
 
 def _evaluate(program, groups, totals, inputs, params):
     net, objective, _ = program
-    inputs = inputs._replace(hiding=None)
 
     def step(totals, total):
         def one(batch, number):

@@ -10,7 +10,7 @@ import optax
 
 from hopf_jax.batching import Array, Batch, Matrix
 from hopf_jax.config import Config
-from hopf_jax.kernels import Net, bits_at, random_words
+from hopf_jax.kernels import Net, bits_at
 from hopf_jax.metrics import f1_from_counts
 
 _HIDING = 1 << 16  # A site of random bits that no hop has.
@@ -41,30 +41,38 @@ class Objective:
 
 
 class Hiding(NamedTuple):
-    """Which training nodes are hidden from the label summaries, by chance.
+    """Which training nodes are hidden from the label summaries in a training step.
 
-    The loss is on hidden nodes only, whose own labels no node reads then.
+    The loss is on hidden roots only, whose own labels no node reads then. The roots of
+    the batch are hidden, and of other training nodes a random share.
     """
 
     known: Array  # [all nodes], whether it is a training node
-    nodes: Array  # [n], ids of the training nodes
-    threshold: Any  # Of 32 random bits: a share of 2^32; [] uint32.
-    words: Any = None  # Two random words per epoch; None to hide nothing.
-    # F(A) Psi of the first hop without the hidden labels, where it is precomputed.
-    neighbours: tuple[Array, ...] | None = None
+    # Thresholds of 32 random bits, shares of 2^32: of roots and of other nodes.
+    roots: Any
+    others: Any
 
-    def draw(self, key: jax.Array) -> "Hiding":
-        """Return which nodes are hidden in the epoch with this key: one at least."""
-        drawn = self._replace(words=random_words(key))
-        least = jnp.min(drawn._bits(self.nodes))
-        return drawn._replace(threshold=jnp.maximum(self.threshold, least))
+    @classmethod
+    def at_rate(cls, known: np.ndarray, share: float, num_batches: int) -> "Hiding":
+        """Hide a share of the training nodes, given the number of batches of an epoch.
 
-    def hides(self, ids: Any) -> Any:
-        """Return which of some nodes are hidden, [n]."""
-        return self.known[ids] & (self._bits(ids) <= self.threshold)
+        If a batch holds a larger share, only as many of its roots are hidden.
+        """
+        batch = 1 / num_batches
+        roots = min(1.0, share / batch)
+        others = (share - batch) / (1 - batch) if batch < share else 0.0
+        return cls(known, *(np.uint32(x * (2**32 - 1)) for x in (roots, others)))
 
-    def _bits(self, ids: Any) -> jax.Array:
-        return bits_at(self.words, _HIDING, ids)
+    def hides(self, batch: Batch, words: jax.Array) -> jax.Array:
+        """Return which nodes of a batch are hidden, [N]: one real root at least."""
+        ids = jnp.asarray(batch.graph.nodes["id"])
+        draw = bits_at(words, _HIDING, ids)
+        own = jnp.arange(draw.size) < batch.mask.shape[0]
+        real = own.at[: batch.mask.shape[0]].set(batch.mask > 0)
+        least = jnp.min(jnp.where(real, draw, jnp.uint32(2**32 - 1)))
+        limit = jnp.where(own, jnp.maximum(self.roots, least), self.others)
+        none = ~own & (self.others == 0)
+        return self.known[ids] & (draw <= limit) & ~none
 
 
 class Inputs(NamedTuple):
@@ -148,8 +156,8 @@ def batch_loss(
     Where training nodes are hidden, both are of the hidden roots.
     """
     x, summary, neighbours = node_inputs(batch, inputs)
-    if (hiding := inputs.hiding) is not None and hiding.words is not None:
-        hidden = hiding.hides(batch.graph.nodes["id"])
+    if inputs.hiding is not None and words is not None:
+        hidden = inputs.hiding.hides(batch, words)
         summary = jnp.where(hidden[:, None], 0, summary)
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}

@@ -75,6 +75,7 @@ def make_plan(
         and features == "resident"
         and config.dropout == 0
         and not (kernel.iterative and config.dropout_of_summaries)
+        and not (kernel.iterative and config.training_summaries == "masked")
         and config.fanouts is None
     )
     reach = kernel.reach(config.num_hops) - precompute

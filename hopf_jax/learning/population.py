@@ -26,7 +26,6 @@ from hopf_jax.kernels import Net
 from hopf_jax.learning.epoch import (
     JointProgram,
     Program,
-    draw_hidden,
     first_state,
     joint_epoch,
     run_epoch,
@@ -159,9 +158,14 @@ class Population:
         if self._hidden_share is None:
             return [None] * len(self.members)
         share = 1.0 if iteration == 1 else self._hidden_share
-        threshold = np.uint32(share * (2**32 - 1))
-        trains = (member.graph.train for member in self.members)
-        return [Hiding(train, np.flatnonzero(train), threshold) for train in trains]
+        return [
+            Hiding.at_rate(member.graph.train, share, count)
+            for member, count in zip(self.members, self._num_batches, strict=True)
+        ]
+
+    @property
+    def _num_batches(self) -> list[int]:
+        return [train.num_batches for train, _ in self.loaders]
 
     def _neighbours(self, summary: np.ndarray | None) -> Any:
         """Return what the first hop reads, where it is precomputed; else None."""
@@ -203,8 +207,7 @@ class Population:
         def one(i: int) -> tuple[State, Totals, Totals]:
             if not live[i]:
                 return state[i], zero, zero
-            read = self._hide_neighbours(inputs[i], key[i], epoch)
-            own = self._program, self.loaders[i], state[i], read, key[i]
+            own = self._program, self.loaders[i], state[i], inputs[i], key[i]
             # On the host, so that a thread is busy until its epoch is over.
             new, *totals = run_epoch(*own, epoch, rates[i], zero)
             return new, *jax.device_get(totals)
@@ -218,24 +221,6 @@ class Population:
         states, seen, held = zip(*found, strict=True)
         return states, list(seen), list(held)
 
-    def _hide_neighbours(self, inputs: Inputs, key: jax.Array, epoch: int) -> Inputs:
-        """Compute what the first hop reads anew, without the labels hidden in an epoch.
-
-        Within the program the batches of a precomputed hop lack the edges for it.
-        """
-        if inputs.hiding is None or self._first_hop is None:
-            return inputs
-        hidden = np.asarray(_hidden_nodes(inputs, key, np.uint32(epoch)))
-        summary = np.where(hidden[:, None], 0, np.asarray(inputs.summary))
-        neighbours = self.sharding.replicate(self._neighbours(summary))
-        return inputs._replace(hiding=inputs.hiding._replace(neighbours=neighbours))
-
-
-@jax.jit
-def _hidden_nodes(inputs, key, epoch):
-    hiding: Any = draw_hidden(inputs, jax.random.fold_in(key, epoch)).hiding
-    return hiding.hides(jnp.arange(hiding.known.shape[0]))
-
 
 class JointPopulation(Population):
     """Several members with a leading axis, in one program per epoch."""
@@ -247,8 +232,6 @@ class JointPopulation(Population):
             mapping = "loop" if jax.default_backend() == "cpu" else "vmap"
         super().__init__(*arguments)
         masked, kernel = self._hidden_share is not None, self.net.kernel
-        if masked and self._first_hop is not None:
-            raise CannotJoinError("Hidden labels change a precomputed first hop.")
         # Roots of different views share the label summaries of all views.
         self._one_summary = self.members[0].views is not None
         labels: Any = None if self._one_summary else 0
@@ -258,7 +241,7 @@ class JointPopulation(Population):
             near = tuple(labels if name == "y" else None for name in kernel.psi)
             axes = *axes[:3], near, None
         if masked:
-            axes = *axes[:4], Hiding(0, 0, None)  # type: ignore[arg-type]
+            axes = *axes[:4], Hiding(0, None, None)  # type: ignore[arg-type]
         groups = tuple((loader.axes,) for loader in self._joint)
         key = None if self._one_key else 0
         self._joint_program = JointProgram(
@@ -272,6 +255,10 @@ class JointPopulation(Population):
             _JointLoader(self.members, "validation", plan.validation),
         )
         self._one_key = len({member.seed for member in self.members}) == 1
+
+    @property
+    def _num_batches(self) -> list[int]:
+        return [self._joint[0].num_batches] * len(self.members)
 
     def inputs(self, summaries, iteration):
         """Return what all batches of an iteration share, with axes as the program's."""
@@ -287,11 +274,7 @@ class JointPopulation(Population):
             near = tuple(joined(axis, parts) for axis, *parts in blocks)
         if hiding is not None:
             every: list[Any] = [hiding, *others]
-            most = max(len(each.nodes) for each in every)
-            # Filled up with nodes of their own: their least is what counts.
-            nodes = [fill(each.nodes, most, each.nodes[0]) for each in every]
-            known = np.stack([each.known for each in every])
-            hiding = Hiding(known, np.stack(nodes), hiding.threshold)
+            hiding = hiding._replace(known=np.stack([each.known for each in every]))
         summary = joined(axes.summary, summaries)
         own = summary, np.stack(self._omegas), near, hiding
         return Inputs(self._features, *self.sharding.replicate(own))
@@ -386,6 +369,11 @@ class _JointLoader:
             and all(map(np.array_equal, loader.members, first.members))
             for loader in self._loaders
         )
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches of each member per epoch."""
+        return self._loaders[0].num_batches
 
     def group(self, epoch: int) -> Group:
         """Return all batches of an epoch."""

@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import json
 import operator
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -53,6 +54,8 @@ class TeamState(NamedTuple):
         to this state.
       weights, iterations: Weights and records of the iterations completed; weights have
         a leading axis of members where there are several.
+      helpers: Weights of the helpers after the last iteration, with a leading axis;
+        empty without helpers.
       right: Score of each node that the iteration to report is chosen by, for each of
         these iterations.
       best: The iteration to report so far (from 1).
@@ -65,6 +68,7 @@ class TeamState(NamedTuple):
     num_epochs: int = 0
     weights: tuple[Params, ...] = ()
     iterations: tuple[dict[str, Any], ...] = ()
+    helpers: Mapping[str, np.ndarray] = types.MappingProxyType({})
     right: tuple[np.ndarray, ...] = ()
     best: int = 0
     probabilities: np.ndarray = np.zeros(0, np.float32)
@@ -95,6 +99,7 @@ class RunState(NamedTuple):
                 arrays[f"{i}.summaries"] = team.summaries
             for t, params in enumerate(team.weights, start=1):
                 arrays |= {f"{i}.weights.{t}.{name}": w for name, w in params.items()}
+            arrays |= {f"{i}.helpers.{n}": w for n, w in team.helpers.items()}
             for t, scores in enumerate(team.right, start=1):
                 arrays[f"{i}.right.{t}"] = scores
         data: dict[str, Any] = {"teams": teams, "progress": None}
@@ -117,13 +122,14 @@ class RunState(NamedTuple):
         arrays: Mapping[str, np.ndarray],
         like: State,
         num_members: int,
+        num_helpers: int = 0,
     ) -> "RunState":
         """Return the state that `pack` took apart.
 
         Args:
           data, arrays: What `pack` returned. Arrays without elements may be missing.
           like: Shapes of the state of one member.
-          num_members: Number of members per team.
+          num_members, num_helpers: Numbers of members and of helpers per team.
         """
         axis = (num_members,) if num_members > 1 else ()
 
@@ -152,6 +158,11 @@ class RunState(NamedTuple):
                         for t in times
                     ),
                     iterations=tuple(about["iterations"]),
+                    helpers={
+                        n: found(f"{i}.helpers.{n}", w, (num_helpers,))
+                        for n, w in shapes
+                        if num_helpers and about["iterations"]
+                    },
                     right=tuple(arrays[f"{i}.right.{t}"] for t in times),
                     best=about["best"],
                     probabilities=arrays.get(f"{i}.probabilities", none),

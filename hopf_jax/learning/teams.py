@@ -1,4 +1,9 @@
-"""Teams: the members of one graph, whose probabilities are averaged."""
+"""Teams: the nets of one graph.
+
+Members predict, and their probabilities are averaged. Where label summaries are
+cross-fitted, helpers make those that training nodes read: each learns from all parts of
+the training nodes but one, and that part reads what it predicts.
+"""
 
 from typing import NamedTuple
 
@@ -11,36 +16,46 @@ from hopf_jax.learning.population import Member
 
 
 class Team(NamedTuple):
-    """The members of one graph.
+    """The nets of one graph.
 
     Attributes:
       graph: The graph as the kernel reads it.
       members: Its members, with seeds of their own.
+      helpers: One for each part of the training nodes, which learns from the others.
       parts: The part of each training node, [N], and -1 for other nodes, if summaries
-        are cross-fitted: member m learns from all parts but part m. None otherwise.
+        are cross-fitted. None otherwise.
     """
 
     graph: Graph
     members: tuple[Member, ...]
+    helpers: tuple[Member, ...] = ()
     parts: np.ndarray | None = None
+
+    @property
+    def nets(self) -> tuple[Member, ...]:
+        """All that is trained."""
+        return self.members + self.helpers
 
 
 def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
-    """Return the members that settings ask for; the first has the seed itself."""
-    seeds = [seed, *(_derived(seed, m) for m in range(1, config.members))]
-    crossed = config.training_summaries == "cross-fitted"
-    if not (crossed and kernel.iterative):
+    """Return the nets that settings ask for; the first has the seed itself."""
+    crossed = config.training_summaries == "cross-fitted" and kernel.iterative
+    count = config.members + (config.parts if crossed else 0)
+    seeds = [seed, *(_derived(seed, m) for m in range(1, count))]
+    if not crossed:
         return Team(graph, tuple(Member(graph, each) for each in seeds))
     if config.summary == "hidden":
         # Nets that start alike have hidden states that mean alike, more or less.
-        seeds = [seed] * config.members
-    parts = divide(graph, config.members, seed)
-    views = np.where(parts < 0, config.members, parts)
-    members = (
-        Member(graph.with_split(graph.train & (parts != m), graph.validation), s, views)
-        for m, s in enumerate(seeds)
-    )
-    return Team(graph, tuple(members), parts)
+        seeds = [seed] * count
+    parts = divide(graph, config.parts, seed)
+    views = np.where(parts < 0, config.parts, parts)
+    others = [
+        graph.with_split(graph.train & (parts != m), graph.validation)
+        for m in range(config.parts)
+    ]
+    learned = [*[graph] * config.members, *others]
+    nets = tuple(Member(g, s, views) for g, s in zip(learned, seeds, strict=True))
+    return Team(graph, nets[: config.members], nets[config.members :], parts)
 
 
 def divide(graph: Graph, count: int, seed: int) -> np.ndarray:
@@ -53,8 +68,8 @@ def divide(graph: Graph, count: int, seed: int) -> np.ndarray:
     nodes = np.flatnonzero(graph.train)
     if len(nodes) < count:
         raise ValueError(
-            f"Cross-fitting divides {len(nodes)} training nodes among {count} members. "
-            "Label more nodes, or lower members."
+            f"Cross-fitting divides {len(nodes)} training nodes into {count} parts. "
+            "Label more nodes, or lower parts."
         )
     nodes = np.random.default_rng([seed, 3]).permutation(nodes)
     nodes = nodes[np.argsort(graph.labels[nodes].argmax(axis=1), kind="stable")]
