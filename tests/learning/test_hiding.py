@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
-from hopf_jax import Config, Execution, fit
+from hopf_jax import MODELS, Config, Execution, fit
 from hopf_jax.learning.loss import Hiding, Inputs, Objective, batch_loss
+from hopf_jax.learning.plan import make_plan
 from tests import graphs
 
 CONFIG = Config(
@@ -20,27 +20,47 @@ CONFIG = Config(
 )
 
 
-def hiding_of(graph, share, key=0):
-    threshold = np.uint32(share * (2**32 - 1))
-    hiding = Hiding(graph.train, np.flatnonzero(graph.train), threshold)
-    return hiding.draw(jax.random.key(key))
+WORDS = np.random.default_rng(0).integers(2**32, size=(400, 2), dtype=np.uint32)
 
 
-def test_only_training_nodes_are_hidden_at_about_the_share():
+def hidden_in(graph, batch, share, num_batches, words):
+    """Which of all nodes are hidden in a step on a batch that reaches them all."""
+    hiding = Hiding.at_rate(graph.train, share, num_batches)
+    hidden = np.zeros(graph.num_nodes, bool)
+    real = np.asarray(batch.graph.n_node[0])
+    ids = np.asarray(batch.graph.nodes["id"])[:real]
+    hidden[ids] = np.asarray(hiding.hides(batch, words))[:real]
+    return hidden
+
+
+@pytest.mark.parametrize(
+    ("share", "roots", "others"), [(0.25, 1, 0), (0.6, 1, 0.4667), (1, 1, 1)]
+)
+def test_the_roots_are_hidden_and_a_share_of_the_other_training_nodes(
+    share, roots, others
+):
     graph = graphs.tiny()
-    drawn = [hiding_of(graph, 0.3, key).hides(np.arange(18)) for key in range(400)]
-    share = np.mean(drawn, axis=0)
-    np.testing.assert_array_equal(share[~graph.train], 0)
-    np.testing.assert_allclose(share[graph.train], 0.3, atol=0.1)
-    assert all(each.any() for each in drawn)
-    everyone = hiding_of(graph, 1.0).hides(np.arange(18))
-    np.testing.assert_array_equal(everyone, graph.train)
+    kernel = graphs.net_of("i-nip-mean")[0].kernel
+    batch = graphs.batch_of(graph, [0, 5], kernel)  # Of four batches of two roots.
+    reached = np.isin(np.arange(18), batch.graph.nodes["id"])
+    drawn = [hidden_in(graph, batch, share, 4, words) for words in WORDS]
+    found = np.mean(drawn, axis=0)
+    assert not found[~graph.train].any()
+    np.testing.assert_allclose(found[[0, 5]], roots)
+    rest = graph.train & reached
+    rest[[0, 5]] = False
+    assert rest.sum() > 2
+    np.testing.assert_allclose(found[rest], others, atol=0.1)
 
 
-def test_one_node_at_least_is_hidden():
+def test_of_a_batch_of_all_roots_a_share_is_hidden_and_one_at_least():
     graph = graphs.tiny()
-    for key in range(20):
-        assert hiding_of(graph, 1e-9, key).hides(np.arange(18)).sum() == 1
+    kernel = graphs.net_of("i-nip-mean")[0].kernel
+    batch = graphs.batch_of(graph, np.arange(8), kernel)
+    drawn = [hidden_in(graph, batch, 0.3, 1, words) for words in WORDS]
+    np.testing.assert_allclose(np.mean(drawn, axis=0)[:8], 0.3, atol=0.1)
+    for words in WORDS[:20]:
+        assert hidden_in(graph, batch, 1e-9, 1, words).sum() == 1
 
 
 @pytest.mark.parametrize("model", ["i-nip-mean", "ss-ica"])
@@ -49,15 +69,16 @@ def test_the_loss_is_on_hidden_roots_and_reads_none_of_their_labels(model):
     net, params = graphs.net_of(model)
     roots = np.arange(8)
     batch = graphs.batch_of(graph, roots, net.kernel)
-    hiding = hiding_of(graph, 0.5, key=3)
-    hidden = np.asarray(hiding.hides(np.arange(18)))
+    hiding = Hiding.at_rate(graph.train, 0.5, 1)
+    words = WORDS[3]
+    hidden = hidden_in(graph, batch, 0.5, 1, words)
     assert 0 < hidden[roots].sum() < 8
     summary = graphs.random_summary(graph)
     objective = Objective(False, l2=0.0, clip=5.0)
 
-    def loss_of(summary, hiding):
+    def loss_of(summary, hiding, batch=batch):
         inputs = Inputs(None, summary, np.ones(3, np.float32), hiding=hiding)
-        return batch_loss(net, objective, params, batch, inputs, None)
+        return batch_loss(net, objective, params, batch, inputs, words)
 
     loss, totals = loss_of(summary, hiding)
     assert totals.roots == hidden[roots].sum()
@@ -67,9 +88,8 @@ def test_the_loss_is_on_hidden_roots_and_reads_none_of_their_labels(model):
     # The same as by hand: zeros for the hidden, and a mask on the roots.
     zeroed = np.where(hidden[:, None], 0, summary)
     masked = batch._replace(mask=batch.mask * hidden[batch.graph.nodes["id"]][:8])
-    inputs = Inputs(None, zeroed, np.ones(3, np.float32))
-    want = batch_loss(net, objective, params, masked, inputs, None)
-    np.testing.assert_allclose(loss, want[0], rtol=1e-6)
+    want, _ = loss_of(zeroed, None, masked)
+    np.testing.assert_allclose(loss, want, rtol=1e-6)
 
 
 def test_the_first_iteration_learns_from_all_roots():
@@ -85,16 +105,13 @@ def test_the_first_iteration_learns_from_all_roots():
     assert later != [r["train_loss"] for r in fit(graph, config=printed).history][4:8]
 
 
-@pytest.mark.parametrize("model", ["i-nip-mean", "ss-ica"])
-@pytest.mark.parametrize("multilabel", [False, True])
-def test_a_precomputed_first_hop_hides_the_same_labels(model, multilabel):
-    graph = graphs.tiny("weighted", multilabel=multilabel)
+def test_hidden_labels_leave_nothing_to_precompute():
+    graph, kernel = graphs.tiny(), MODELS["i-nip-mean"]
     config = dataclasses.replace(CONFIG, dropout=0.0)
-    other = dataclasses.replace(config, precompute=False)
-    one, two = fit(graph, model, config), fit(graph, model, other)
-    for a, b in zip(one.history, two.history, strict=True):
-        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
-        assert a["validation_loss"] == pytest.approx(b["validation_loss"], rel=1e-3)
+    assert not make_plan(graph, kernel, config, Execution()).precompute
+    printed = dataclasses.replace(config, training_summaries="as-printed")
+    assert make_plan(graph, kernel, printed, Execution()).precompute
+    assert make_plan(graph, MODELS["nip-mean"], config, Execution()).precompute
 
 
 def test_streamed_batches_hide_the_same_labels_to_the_bit():

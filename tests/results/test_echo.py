@@ -49,7 +49,7 @@ def test_a_node_finds_its_own_label_at_two_hops():
 
 def test_parts_are_scored_by_what_they_read():
     graph = pairs()
-    config = Config(training_summaries="cross-fitted", members=2)
+    config = Config(training_summaries="cross-fitted")
     right, wrong = graph.labels.astype(float), 1.0 - graph.labels
     found = scores(config, np.stack([right, wrong, right]))
     assert found["train"]["1"] == pytest.approx(0.5)
