@@ -189,7 +189,11 @@ def _record(result: hopf_jax.Result, iterations: Iterations, seconds: float) -> 
         "seconds": round(seconds, 3),
         "epoch_seconds": round(epoch_seconds, 6),
         "losses": {
-            name: [float(f"{r[f'{name}_loss']:.5g}") for r in result.history]
+            name: [
+                float(f"{r[f'{name}_loss']:.5g}")
+                for r in result.history
+                if not r.get("member")
+            ]
             for name in ("train", "validation")
         },
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

@@ -206,7 +206,7 @@ class HostPopulation(Population):
         super().__init__(*arguments)
 
     def _make_loaders(self, plan: Plan) -> None:
-        ((graph, seed, _),) = self.members
+        ((graph, seed, *_),) = self.members
         assert isinstance(plan.sharding, StepSharding)
         train, validation = (
             HostLoader(graph, self._hosts, roots, how, seed, plan.sharding)

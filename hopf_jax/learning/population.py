@@ -57,11 +57,13 @@ class Member(NamedTuple):
       seed: Seed of weights, batches and dropout.
       views: Which of several label summaries each node reads, [all nodes]; None if
         there is one.
+      helper: Stop when the others have stopped, whatever its own rule says.
     """
 
     graph: Graph
     seed: int
     views: np.ndarray | None = None
+    helper: bool = False
 
 
 class Population:

@@ -54,8 +54,12 @@ def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
         for m in range(config.parts)
     ]
     learned = [*[graph] * config.members, *others]
-    nets = tuple(Member(g, s, views) for g, s in zip(learned, seeds, strict=True))
-    return Team(graph, nets[: config.members], nets[config.members :], parts)
+    nets = [
+        Member(each, own, views, helper=i >= config.members)
+        for i, (each, own) in enumerate(zip(learned, seeds, strict=True))
+    ]
+    members, helpers = nets[: config.members], nets[config.members :]
+    return Team(graph, tuple(members), tuple(helpers), parts)
 
 
 def divide(graph: Graph, count: int, seed: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Training within one iteration: epochs, until the stopping rule ends them."""
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -73,7 +74,10 @@ def learn(
         state, best = replicate(both)
     zero = zero_totals(population.net.sizes.labels)
     key = population.join_keys(keys)
-    while epoch < config.max_epochs and not all(rule.stopped for rule in rules):
+    waited_for = [not member.helper for member in population.members]
+    while epoch < config.max_epochs and not all(
+        rule.stopped for rule in itertools.compress(rules, waited_for)
+    ):
         epoch += 1
         begun = time.perf_counter()
         running = np.array([not rule.stopped for rule in rules])

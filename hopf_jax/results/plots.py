@@ -1,6 +1,7 @@
 """Figures of results, comparisons and explanations."""
 
 import io
+import itertools
 from collections.abc import Sequence
 from math import isnan
 from typing import Any
@@ -34,7 +35,8 @@ class Picture(Figure):
 def plot_result(
     history: list[dict[str, Any]], iterations: list[dict[str, Any]], reported: int
 ) -> Picture:
-    """Plot losses by epoch and F1 by iteration, side by side."""
+    """Plot losses by epoch, of the first net, and F1 by iteration, side by side."""
+    history = [record for record in history if not record.get("member")]
     # Not pyplot's: nothing to close, no backend to choose.
     figure = Picture(figsize=(10, 3.6), layout="constrained")
     losses, scores = figure.subplots(1, 2)
@@ -42,9 +44,9 @@ def plot_result(
     for name, colour in (("train", "C0"), ("validation", "C1")):
         values = [record[f"{name}_loss"] for record in history]
         losses.plot(epochs, values, color=colour, label=name, linewidth=1)
-    last = 0
-    for record in iterations[:-1]:
-        last += record["epochs"]
+    for last, (record, after) in enumerate(itertools.pairwise(history), start=1):
+        if record["iteration"] == after["iteration"]:
+            continue
         losses.axvline(last, color="0.8", linewidth=0.8, zorder=0)
     losses.set(xlabel="epoch", ylabel="weighted cross entropy", title="Loss by epoch")
     losses.legend(frameon=False)

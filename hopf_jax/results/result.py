@@ -34,15 +34,19 @@ class Result:
       seed: The seed of the run.
       multilabel: Several labels per node.
       label_names: C names.
-      weights: The weights of each iteration.
+      weights: The weights of each iteration; with a leading axis of members, where
+        there are several.
       iteration: The reported iteration (from 1): the last whose validation micro +
         macro F1 is within two standard errors of the best, node by node.
       probabilities: [N, C] for the graph that was fitted, by the reported iteration,
         averaged over earlier ones if `Config.average_labels`.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
-      history: One record per epoch: iteration, epoch, train_ and validation_ loss,
-        micro_f1 and macro_f1, learning_rate, seconds.
-      iterations: One record per iteration: its scores, epochs and seconds.
+      history: One record per epoch and net: iteration, epoch, train_ and validation_
+        loss, micro_f1 and macro_f1, learning_rate, seconds; member, where there are
+        several nets, with helpers of cross-fitted summaries after the members.
+      iterations: One record per iteration: its scores, epochs and seconds; and from the
+        second on summary_f1, how well the label summaries that nodes of each set read
+        predict their own labels, by the number of hops (see `results.echo`).
       calibration: The temperature that `confidence` applies; None in a file of the
         first format.
       graph: The graph that was fitted; not saved, so None after `load`.
