@@ -62,6 +62,11 @@ SUMMARIES: Mapping[str, Mapping[str, Any]] = {
     "cross-fitted, 2, warm": {**_CROSSED, "warm_start": True},
     "cross-fitted, 5": {**_CROSSED, "parts": 5},
     "cross-fitted, 2, scaled": {**_CROSSED, "scale_summaries": True},
+    # The paper's future work, each beside "masked".
+    "cautious by share": {**_MASKED, "caution": "share"},
+    "cautious by confidence": {**_MASKED, "caution": "confidence"},
+    "ghost edges": {**_MASKED, "ghost_edges": 5},
+    "smoothed": {**_MASKED, "smoothing": 0.01},
 }
 
 # Whether a falling training loss counts as progress in the first iteration, whether in
