@@ -21,7 +21,11 @@ import numpy as np
 import hopf_jax
 
 # The algorithm as printed, which is all that the first version had.
-_PRINTED: dict[str, Any] = {"training_summaries": "as-printed", "summary_dropout": 0.0}
+_PRINTED: dict[str, Any] = {
+    "training_summaries": "as-printed",
+    "summary_dropout": 0.0,
+    "warm_start": True,
+}
 _FIELDS = {field.name for field in dataclasses.fields(hopf_jax.Config)}
 _CONFIG = hopf_jax.Config(
     num_hops=2,

@@ -27,7 +27,12 @@ QUICK = Case(
     "quick",
     lambda: make_planted(300, 900, 8, 3, homophily=0.9, seed=1),
     hopf_jax.Config(
-        hidden_size=8, num_iterations=2, max_epochs=30, min_epochs=5, patience=5
+        hidden_size=8,
+        num_iterations=2,
+        max_epochs=30,
+        min_epochs=5,
+        patience=5,
+        **paper.AS_PRINTED,
     ),
 )
 

@@ -60,6 +60,7 @@ def measure(
         dropout=0.0,
         max_epochs=epochs + 1,
         min_epochs=epochs + 1,
+        **paper.AS_PRINTED,
     )
     result = hopf_jax.fit(graph, model, config, progress=False)
     by_iteration = []

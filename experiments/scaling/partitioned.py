@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import hopf_jax
+from experiments import paper
 from experiments.common import arguments, output
 from experiments.scaling import halos
 from hopf_jax.batching import (
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         batches_per_step=options.hosts,
         max_epochs=options.epochs,
         min_epochs=min(50, options.epochs),
+        **paper.AS_PRINTED,
     )
     data: dict[str, Any] = {"hosts": options.hosts, "hops": options.hops, "graphs": {}}
     for name in options.datasets:

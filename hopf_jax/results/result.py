@@ -228,11 +228,14 @@ def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
 
 
 def decide_as_scored(
-    graph: Graph, probabilities: np.ndarray, scoring: str
+    graph: Graph,
+    probabilities: np.ndarray,
+    scoring: str,
+    nodes: np.ndarray | slice = slice(None),
 ) -> np.ndarray:
-    """Return the 0/1 matrix [N, C] that is compared with the labels of the graph."""
+    """Return the 0/1 matrix [n, C] that is compared with the labels of these nodes."""
     if graph.multilabel and scoring == "cardinality":
-        return likeliest(probabilities, graph.labels.sum(axis=1))
+        return likeliest(probabilities, graph.labels[nodes].sum(axis=1))
     decided = decide(probabilities, graph.multilabel)
     if graph.multilabel:
         return decided
