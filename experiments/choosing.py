@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.option("turns", int, 1, about, choices=range(1, HELD_OUT_PARTS + 1))
     parser.option("models", arguments.model_names, _MODELS, "of --compare rules")
     about = "comma-separated numbers of --compare summaries, from 1 (default: all)"
-    parser.option("kinds", _kinds, tuple(SUMMARIES), about)
+    parser.option("kinds", kinds_named, tuple(SUMMARIES), about)
     arguments.add_folds(parser)
     arguments.add_seed(parser)
     arguments.add_max_epochs(parser)
@@ -132,7 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _kinds(text: str) -> tuple[str, ...]:
+def kinds_named(text: str) -> tuple[str, ...]:
+    """Return the kinds of `SUMMARIES` with these numbers, from 1."""
     names = list(SUMMARIES)
     try:
         return tuple(names[int(number) - 1] for number in text.split(","))

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from experiments import paper
-from experiments.choosing import SUMMARIES
+from experiments.choosing import SUMMARIES, kinds_named
 from experiments.common import arguments, drawing, output, runner
 from experiments.common.score_table import by_iteration
 from experiments.reproduce import cell_of
 from hopf_jax.kernels import MODELS
 
-KINDS = ("as printed", "masked", "cross-fitted, 5")
+KINDS = ("as printed", "masked, warm", "cross-fitted, 2, warm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "comma-separated (default: the paper's on this machine)"
     parser.option("dataset", arguments.dataset_names, help=about)
     arguments.add_run_options(parser, ("i-nip-mean",))
+    about = "comma-separated numbers of kinds of summaries, as in experiments.choosing"
+    parser.option("kinds", kinds_named, KINDS, about)
     options = parser.parse_args(argv)
     once = [model for model in options.models if not MODELS[model].iterative]
     if once:
@@ -68,7 +70,7 @@ def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what was found, by model and kind of summaries."""
     cells = {}
     for model in options.models:
-        for kind in KINDS:
+        for kind in options.kinds:
             printed = [
                 cell_of(name, model, fold, None, options) for fold in options.folds
             ]

@@ -188,7 +188,7 @@ class Config:
     num_iterations: int = constrained(Whole(1), 5)
     tolerance: float = constrained(Number(0), 0.0)
     average_labels: bool = True
-    warm_start: bool = False
+    warm_start: bool = True
     training_summaries: Literal["as-printed", "masked", "cross-fitted"] = "masked"
     hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
     summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
