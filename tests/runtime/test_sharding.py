@@ -69,10 +69,12 @@ def run(num_devices, code):
 
 @pytest.mark.parametrize("num_devices", [4, 8])
 def test_devices_share_a_step(num_devices):
-    # One streams its batches; one keeps them, and precomputes the first hop.
+    # One streams its batches, and masks summaries; one keeps its batches, precomputes
+    # the first hop, and cross-fits summaries.
     config, execution = SMALL, Execution(memory_budget=0)
     if num_devices == 8:
-        config, execution = dataclasses.replace(SMALL, dropout=0.0), Execution()
+        crossed = {"dropout": 0.0, "training_summaries": "cross-fitted"}
+        config, execution = dataclasses.replace(SMALL, **crossed), Execution()
         graph, kernel = small_graph(), MODELS["i-nip-mean"]
         assert make_plan(graph, kernel, config, execution).precompute
     spread = dataclasses.replace(execution, devices=num_devices)
