@@ -163,7 +163,8 @@ def hop_shares(
     net = make_net(result.kernel, config, result.sizes)
     weights = result.weights[: result.iteration]
     whole = WholeGraph(graph, result.execution.chunk_edges)
-    summary, _ = replay(net, weights, whole, config, graph.multilabel)
+    views, _ = replay(net, weights, whole, config, graph.multilabel)
+    summary = None if views is None else views[-1]
     every_label = np.eye(result.sizes.labels, dtype=np.float32)
     shares = np.zeros((len(roots), config.num_hops + 1))
     each = influences(net, weights[-1], graph, summary, roots, every_label)

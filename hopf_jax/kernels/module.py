@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -235,21 +235,7 @@ class Net(nn.Module):
         words: jax.Array | None = None,
         neighbours: jax.Array | None = None,
     ) -> jax.Array:
-        """Return the logits [R, C] of the roots of a batch; see `with_roughness`."""
-        return self.with_roughness(batch, x, summary, words, neighbours)[0]
-
-    def with_roughness(
-        self,
-        batch: Batch,
-        x: Matrix,
-        summary: jax.Array | None,
-        words: jax.Array | None = None,
-        neighbours: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the logits [R, C] of the roots, and how rough their embeddings are.
-
-        Roughness [R] is the mean of ||h_v - h_u||^2 over the neighbours u of a root v,
-        at the last hop but one; 0 where that hop is not computed for neighbours.
+        """Return the logits [R, C] of the roots of a batch.
 
         Args:
           batch: A padded subgraph.
@@ -260,8 +246,19 @@ class Net(nn.Module):
             is precomputed; the batch then reaches one hop less.
         """
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
+        return self.readout(run_hops(self.kernel, self.num_layers, steps), words)
+
+    def with_roughness(
+        self, batch: Batch, x: Matrix, summary: Any, words: Any, neighbours: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the logits of the roots, and how rough their embeddings are, [R].
+
+        That is the mean of ||h_v - h_u||^2 over the neighbours u of a root v, at the
+        last hop but one, for kernels that compute it for neighbours.
+        """
+        steps = _BatchSteps(self, batch, x, summary, words, neighbours)
         h = run_hops(self.kernel, self.num_layers, steps)
-        return self.readout(h, words), steps.roughness
+        return self.readout(h, words), roughness(*steps.last)
 
 
 class _BatchSteps:
@@ -272,7 +269,7 @@ class _BatchSteps:
         self.summary, self.neighbours = summary, neighbours
         self.products = net.first_products(x, words)
         self.labels = self._labels()
-        self.roughness = jnp.zeros(batch.mask.shape)
+        self.last: Any = None  # The edges and the input of the last hop.
 
     def features(self) -> Matrix:
         return self.net.readable(self.x)
@@ -288,8 +285,7 @@ class _BatchSteps:
         if self.net.kernel.psi:
             senders = hop.graph.nodes["degree"].shape[0]
             signals = Signals(*(first_rows(s, senders) for s in signals))
-        if k == self.net.num_layers > 1 and "h" in self.net.kernel.psi:
-            self.roughness = roughness(hop, signals.h)
+        self.last = hop, signals.h
         labels = first_rows(self.labels, hop.num_receivers)
         known = (self.neighbours, self.products) if k == 1 else (None, None)
         return self.net.hop(k, hop, signals, self.words, *known, labels)

@@ -162,8 +162,12 @@ def batch_loss(
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}
     read = batch, x, summary, words, neighbours
-    found: Any = net.apply(variables, *read, method="with_roughness")
-    logits, rough = found
+    logits: Any
+    if objective.smoothing:
+        both: Any = net.apply(variables, *read, method="with_roughness")
+        logits, rough = both
+    else:
+        logits = net.apply(variables, *read)
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )

@@ -59,6 +59,7 @@ def test_a_whole_fit_compiles_few_programs(programs, ahead):
         min_epochs=2,
         patience=1,
         dropout=0.0 if ahead else 0.5,
+        training_summaries="as-printed" if ahead else "masked",
     )
     plan = make_plan(graph, MODELS["i-nip-mean"], config, Execution())
     assert plan.precompute == ahead

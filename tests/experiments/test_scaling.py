@@ -175,7 +175,7 @@ def test_hosts_train_on_their_parts_and_predict_as_the_whole_graph(split, monkey
     seen = []
 
     def look(population, *others, learn=partitioned.learn):
-        seen.append([roots_of_lanes(loader, 2) for loader in population.loaders])
+        seen.append([roots_of_lanes(loader, 2) for loader in population.loaders[0]])
         return learn(population, *others)
 
     monkeypatch.setattr(partitioned, "learn", look)

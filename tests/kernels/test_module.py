@@ -409,7 +409,7 @@ def test_smoothing_makes_embeddings_smoother():
         net = make_net(result.kernel, config, result.sizes)
         batch = graphs.batch_of(graph, np.arange(8), net.kernel)
         variables = {"params": result.weights[0]}
-        read = batch, batch.features, None
+        read = batch, batch.features, None, None, None
         rough.append(net.apply(variables, *read, method="with_roughness")[1].sum())
     assert rough[1] < 0.5 * rough[0]
     for model, hops in (("bl-node", 2), ("nip-mean", 1), ("ss-ica", 2)):

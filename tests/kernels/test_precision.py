@@ -92,7 +92,12 @@ def test_sums_over_many_neighbours_keep_their_digits():
 def test_it_learns_as_well_and_is_kept_with_the_result(tmp_path):
     graph = split_graph(make_planted(seed=1), seed=0)
     config = hopf_jax.Config(
-        hidden_size=16, num_iterations=2, min_epochs=20, max_epochs=60
+        hidden_size=16,
+        num_iterations=2,
+        min_epochs=20,
+        max_epochs=60,
+        training_summaries="as-printed",
+        summary_dropout=0.0,
     )
     other = dataclasses.replace(config, precision="bfloat16")
     wide = hopf_jax.fit(graph, config=config, progress=False)

@@ -17,7 +17,13 @@ from hopf_jax.learning.plan import make_plan
 from hopf_jax.results.result import make_net
 from tests import graphs
 
-CONFIG = Config(num_hops=2, hidden_size=4, dropout=0.0, batch_size=7)
+CONFIG = Config(
+    num_hops=2,
+    hidden_size=4,
+    dropout=0.0,
+    batch_size=7,
+    training_summaries="as-printed",
+)
 
 
 def precomputed(graph, row, config):

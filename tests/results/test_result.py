@@ -130,7 +130,13 @@ def test_a_result_saved_by_version_0_1(tmp_path):
     loaded = load(path)
     assert loaded.execution == Execution(chunk_edges=77)
     assert loaded.config == Config(
-        hidden_size=2, num_hops=1, num_iterations=2, max_epochs=1, min_epochs=0
+        hidden_size=2,
+        num_hops=1,
+        num_iterations=2,
+        max_epochs=1,
+        min_epochs=0,
+        training_summaries="as-printed",
+        summary_dropout=0.0,
     )
     assert loaded.iteration == 2 and loaded.scores["train"]["micro_f1"] == 0.5
     np.testing.assert_array_equal(loaded.weights[1]["w_1_psi"], weight)
