@@ -103,7 +103,7 @@ scaling: $(INSTALLED) ## Figure 3: time and memory of an epoch against hops
 morphing: $(INSTALLED) ## How much of a node's own information each kernel keeps
 	$(RUN) experiments.morphing $(ARGS)
 
-iterations: $(INSTALLED) ## F1 by iteration of the iterative models
+iterations: $(INSTALLED) ## F1 by iteration for each kind of label summaries, and the leak
 	$(RUN) experiments.iterations $(ARGS)
 
 benchmark: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## Measure speed and memory [PEER=1 installs PyTorch Geometric, to compare]
