@@ -40,9 +40,15 @@ def test_members_are_nets_of_their_own_seeds_and_their_mean():
 
 
 @pytest.mark.parametrize(
-    "config", [vary(SHORT, members=2), CROSSED, vary(CROSSED, members=2, parts=2)]
+    ("config", "kind"),
+    [
+        (vary(SHORT, members=2), "plain"),
+        (vary(SHORT, members=2), "hidden"),
+        (CROSSED, "multilabel"),
+        (CROSSED, "hidden"),
+        (vary(CROSSED, members=2, parts=2), "sparse"),
+    ],
 )
-@pytest.mark.parametrize("kind", ["plain", "multilabel", "hidden", "sparse"])
 def test_several_are_saved_loaded_replayed_and_explained_like_one(
     tmp_path, config, kind
 ):
@@ -131,8 +137,14 @@ def test_a_part_reads_nothing_of_nets_or_labels_that_saw_it():
     np.testing.assert_array_equal(before[3][graph.train], graph.labels[graph.train])
 
 
-@pytest.mark.parametrize("change", [{}, {"dropout": 0.0}, {"fanouts": (3, 2)}])
-@pytest.mark.parametrize("model", ["i-nip-mean", "ss-ica"])
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("i-nip-mean", {}),
+        ("ss-ica", {"dropout": 0.0}),
+        ("i-nip-mean", {"fanouts": (3, 2)}),
+    ],
+)
 def test_cross_fitting_streams_what_it_holds(model, change):
     graph, config = graphs.tiny("weighted"), vary(CROSSED, **change)
     held = fit(graph, model, config)
