@@ -160,9 +160,10 @@ def _draw_leaks(found: dict[str, Any]) -> Any:
             for hops, each in kinds["leak"].items()
         }
         places = np.arange(len(bars))
-        for shift, nodes in ((-0.2, "train"), (0.2, "test")):
+        for i, nodes in enumerate(("train", "test")):
             heights = [each[nodes][-1] for each in bars.values()]
-            axes.bar(places + shift, heights, 0.4, label=f"{nodes} nodes")
+            at, colour = places + 0.4 * i - 0.2, drawing.COLOURS[i]
+            axes.bar(at, heights, 0.4, label=f"{nodes} nodes", color=colour)
         axes.set_xticks(places, list(bars), fontsize="x-small", rotation=45)
         axes.set(title=name, ylabel="F1 of summaries as a guess, %")
         axes.set_ylim(bottom=30)
