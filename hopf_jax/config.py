@@ -136,11 +136,10 @@ class Config:
         each, on the other parts. 2 or more.
       members: Number of nets, with different seeds, whose probabilities are averaged. 1
         or more.
-      caution: Which predicted labels are read before the last iteration (cautious
-        inference, McDowell et al. 2009): "none" (all of them), "share" (at iteration t
-        those of the (t - 1) / (T - 1) nodes whose predictions are most confident), or
-        "confidence" (all, each weighted by its confidence). Known labels are read
-        always.
+      caution: How far predicted labels are trusted (cautious inference, McDowell et al.
+        2009): "none" (all are read as they are), "share" (iteration t of T reads those
+        of the most confident share (t - 1) / (T - 1) of the nodes), or "confidence"
+        (each is weighted by its confidence). Known labels are always read.
       summary: What an iteration passes on to the next: "labels" (predicted labels, and
         the known ones of training nodes) or "hidden" (h_K).
       scoring: Which labels count as predicted when a multi-label node is scored:
@@ -251,7 +250,8 @@ class Execution:
         (`hopf_jax.processes`). Results agree up to rounding.
       memory_budget: Bytes of batches kept on the device; beyond it they are streamed. 0
         always streams. Results of `fit` are the same, bit for bit; `fit_folds` trains
-        one by one what no longer fits, with the same results up to rounding.
+        in programs of their own what no longer fits into one, with the same results up
+        to rounding.
       chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
         take less memory. 1 or more. Results agree up to rounding.
 
