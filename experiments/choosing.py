@@ -38,7 +38,7 @@ from experiments.common.cells import (
     Record,
     split_known,
 )
-from experiments.common.score_table import by_iteration
+from experiments.common.score_table import by_iteration, leak_by_iteration
 from hopf_jax import fitting
 from hopf_jax.datasets import load_dataset
 from hopf_jax.learning import stopping, training
@@ -167,7 +167,8 @@ def compare_summaries(options: argparse.Namespace) -> None:
         }
         for kind in options.kinds
     }
-    report = {"kinds": table, **best_kind(table)}
+    scores = {k: {n: e["reported"] for n, e in row.items()} for k, row in table.items()}
+    report = {"kinds": table, **best_of(scores)}
     for kind, row in table.items():
         print(f"{kind}")
         for name, entry in row.items():
@@ -189,7 +190,6 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
     The leak is the F1 of neighbours' summaries as predictions of training nodes' labels
     minus that of held-out nodes, by the number of hops, in percent.
     """
-    last = [record["iterations"][-1]["summary_f1"] for record in records]
     return {
         "micro_f1": by_iteration(records, "test", "micro_f1"),
         "macro_f1": by_iteration(records, "test", "macro_f1"),
@@ -197,24 +197,24 @@ def summarise(records: Sequence[Record]) -> dict[str, Any]:
         "reported": float(np.mean([r["scores"]["test"]["micro_f1"] for r in records])),
         "each": [r["scores"]["test"]["micro_f1"] for r in records],
         "leak": {
-            hops: 100
-            * float(np.mean([f["train"][hops] - f["test"][hops] for f in last]))
-            for hops in last[0]["train"]
+            hops: each["train"][-1] - each["test"][-1]
+            for hops, each in leak_by_iteration(records).items()
         },
         "epochs": float(np.mean([record["epochs"] for record in records])),
         "seconds": float(np.mean([record["seconds"] for record in records])),
     }
 
 
-def best_kind(table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the kind with the best mean, over all datasets and with each left out."""
-    names = list(next(iter(table.values())))
+def best_of(means: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return the candidate with the best mean, over all datasets and without each.
+
+    Args:
+      means: {candidate: {dataset: F1}}; of equals the first is chosen.
+    """
+    names = list(next(iter(means.values())))
 
     def best(over: Sequence[str]) -> str:
-        means = {
-            k: np.mean([row[n]["reported"] for n in over]) for k, row in table.items()
-        }
-        return max(means, key=lambda kind: round(means[kind], 6))
+        return max(means, key=lambda c: round(np.mean([means[c][n] for n in over]), 6))
 
     others = {name: [n for n in names if n != name] for name in names}
     without = {name: best(over) for name, over in others.items() if over}
@@ -263,20 +263,12 @@ def choose(found: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Any]
         }
         means[pair] = {name: float(np.mean(values)) for name, values in of.items()}
 
-    def best(names: Sequence[str]) -> str:
-        return max(pairs, key=lambda p: round(np.mean([means[p][n] for n in names]), 6))
-
     return {
         "means": {
             pair: {**each, "mean": float(np.mean(list(each.values())))}
             for pair, each in means.items()
         },
-        "chosen": best(list(found)),
-        "without": {
-            name: best([other for other in found if other != name])
-            for name in found
-            if len(found) > 1
-        },
+        **best_of(means),
     }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from experiments import paper
 from experiments.choosing import SUMMARIES, kinds_named
 from experiments.common import arguments, drawing, output, runner
-from experiments.common.score_table import by_iteration
+from experiments.common.score_table import by_iteration, leak_by_iteration
 from experiments.reproduce import cell_of
 from hopf_jax.kernels import MODELS
 
@@ -99,7 +99,7 @@ def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 "epochs": np.mean([_epochs(r) for r in own], axis=0).tolist(),
                 "reported_iteration": [record["iteration"] for record in own],
                 "reported_micro_f1": [r["scores"]["test"]["micro_f1"] for r in own],
-                "leak": _leak(own),
+                "leak": leak_by_iteration(own),
                 "seconds": float(np.mean([record["seconds"] for record in own])),
                 "folds": list(options.folds),
             }
@@ -108,21 +108,6 @@ def _dataset(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _epochs(record: Mapping[str, Any]) -> list[int]:
     return [each["epochs"] for each in record["iterations"]]
-
-
-def _leak(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return {hops: {"train" or "test": F1 in percent, from the second iteration}}."""
-    each = [[t["summary_f1"] for t in r["iterations"][1:]] for r in records]
-    return {
-        hops: {
-            nodes: [
-                100 * float(np.mean([scores[nodes][hops] for scores in row]))
-                for row in zip(*each, strict=True)
-            ]
-            for nodes in ("train", "test")
-        }
-        for hops in each[0][0]["train"]
-    }
 
 
 def _panels(count: int) -> Any:

@@ -134,10 +134,10 @@ def fit_folds(
 ) -> list[Result]:
     """Run `fit` on several splits of one graph, in one program per epoch if possible.
 
-    Each graph is one part of the run, with the batches, random bits and stopping rule
-    that `fit` gives it; one that has stopped keeps its best weights and waits for the
-    others. Results are those of `fit` up to rounding: first losses agree to 1e-4, later
-    ones diverge as training amplifies rounding. Members that do not fit into one
+    Each graph has the batches, random bits and stopping rule that `fit` gives it; one
+    that has stopped keeps its best weights and waits for the others. Results are those
+    of `fit` up to rounding: first losses agree to 1e-4, later ones diverge as training
+    amplifies rounding. Members that do not fit into one
     program (different numbers of batches, sampled neighbours, or too little memory)
     are trained side by side, and different graphs one after another.
 
@@ -307,13 +307,13 @@ def _iterate(
     live = [not state.finished for state in states]
     # Teams that are not finished have completed the same number of iterations.
     t = 1 + max(len(state.iterations) for state in states)
-    starts, read = [], []
+    starts = []
+    read: list[np.ndarray | None] = []
     for team, state in zip(teams, states, strict=True):
+        read += _read_by(team, state.summaries, config, t, net.sizes.summary_scale)
         for m, member in enumerate(team.nets):
             own = _last_weights(state, m, config.members)
             starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
-            scale = net.sizes.summary_scale
-            read.append(_read_by(m, team, state.summaries, config, t, scale))
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
 
@@ -379,22 +379,22 @@ def _last_weights(state: TeamState, net: int, num_members: int) -> Params | None
 
 
 def _read_by(
-    member: int,
     team: Team,
     summaries: np.ndarray | None,
     config: Config,
     iteration: int,
     scale: float,
-) -> np.ndarray | None:
-    """Return the summaries that a net of a team learns from."""
+) -> Sequence[np.ndarray | None]:
+    """Return the summaries that each net of a team learns from; often one for all."""
     if summaries is None:
-        return None
-    if team.parts is None:
-        view = summaries[member if len(summaries) > 1 else 0]
-        return as_read(team.graph, config, iteration, view, scale)
-    graphs = [*(helper.graph for helper in team.helpers), team.graph]
+        return [None] * len(team.nets)
+    graphs = [team.graph] * len(summaries)
+    graphs[: len(team.helpers)] = [helper.graph for helper in team.helpers]
     pairs = zip(graphs, summaries, strict=True)
-    return np.stack([as_read(g, config, iteration, view, scale) for g, view in pairs])
+    views = [as_read(graph, config, iteration, view, scale) for graph, view in pairs]
+    if team.helpers:  # Roots read different views.
+        return [np.stack(views)] * len(team.nets)
+    return views if len(views) > 1 else views * len(team.nets)
 
 
 def _complete(

@@ -80,6 +80,26 @@ def by_iteration(
     return [round(float(of(values)), 3) for values in each]
 
 
+def leak_by_iteration(
+    records: Sequence[Record],
+) -> dict[str, dict[str, list[float]]]:
+    """Return how well summaries predict the labels of training and of test nodes.
+
+    {hops: {"train" or "test": mean F1 in percent, from the second iteration on}}
+    """
+    each = [[t["summary_f1"] for t in r["iterations"][1:]] for r in records]
+    return {
+        hops: {
+            nodes: [
+                100 * float(np.mean([scores[nodes][hops] for scores in row]))
+                for row in zip(*each, strict=True)
+            ]
+            for nodes in ("train", "test")
+        }
+        for hops in each[0][0]["train"]
+    }
+
+
 def goal(entry: Mapping[str, Any]) -> float | None:
     """Return the F1 to reach.
 

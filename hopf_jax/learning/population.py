@@ -107,7 +107,10 @@ class Population:
             self._first_hop = FirstHop(net.kernel, every)
         alone = plan.sharding.lanes == 1 and jax.process_count() == 1
         cores = os.cpu_count() or 1 if jax.default_backend() == "cpu" and alone else 1
-        self._threads = min(len(members), cores)
+        threads = min(len(members), cores)
+        self._map: Any = map
+        if threads > 1:
+            self._map = concurrent.futures.ThreadPoolExecutor(threads).map
 
     def _make_loaders(self, plan: Plan) -> None:
         training, validation = (
@@ -145,14 +148,19 @@ class Population:
             [views, all nodes, *] if roots read different ones; None for none.
           iteration: The iteration, from 1.
         """
-        hidings = self._hidings(iteration)
+        replicate = self.sharding.replicate
+        # Members that read the same summaries share one copy on the device.
+        read = {
+            id(summary): replicate((summary, self._neighbours(summary)))
+            for summary in {id(each): each for each in summaries}.values()
+        }
         found = []
-        for summary, omega, hiding in zip(
-            summaries, self._omegas, hidings, strict=True
+        for summary, *own in zip(
+            summaries, self._omegas, self._hidings(iteration), strict=True
         ):
-            near = self._neighbours(summary)
-            own = self.sharding.replicate((summary, omega, near, hiding))
-            found.append(Inputs(self._features, *own))
+            labels, near = read[id(summary)]
+            omega, hiding = replicate(tuple(own))
+            found.append(Inputs(self._features, labels, omega, near, hiding))
         return tuple(found)
 
     def _hidings(self, iteration: int) -> list[Hiding | None]:
@@ -214,12 +222,7 @@ class Population:
             new, *totals = run_epoch(*own, epoch, rates[i], zero)
             return new, *jax.device_get(totals)
 
-        every = range(len(self.members))
-        if self._threads > 1:
-            with concurrent.futures.ThreadPoolExecutor(self._threads) as pool:
-                found = list(pool.map(one, every))
-        else:
-            found = [one(i) for i in every]
+        found = list(self._map(one, range(len(self.members))))
         states, seen, held = zip(*found, strict=True)
         return states, list(seen), list(held)
 
@@ -234,13 +237,10 @@ class JointPopulation(Population):
             mapping = "loop" if jax.default_backend() == "cpu" else "vmap"
         super().__init__(*arguments)
         masked, kernel = self._hidden_share is not None, self.net.kernel
-        # Roots of different views share the label summaries of all views.
-        self._one_summary = self.members[0].views is not None
-        labels: Any = None if self._one_summary else 0
-        axes: Any = None, (labels if kernel.iterative else None), 0, None, None
+        axes: Any = None, (0 if kernel.iterative else None), 0, None, None
         if self._first_hop is not None:
             # What is read from the features is the same for all members.
-            near = tuple(labels if name == "y" else None for name in kernel.psi)
+            near = tuple(0 if name == "y" else None for name in kernel.psi)
             axes = *axes[:3], near, None
         if masked:
             axes = *axes[:4], Hiding(0, None, None)  # type: ignore[arg-type]
@@ -252,6 +252,8 @@ class JointPopulation(Population):
 
     def _make_loaders(self, plan: Plan) -> None:
         _check_joint(plan)
+        if any(member.views is not None for member in self.members):
+            raise CannotJoinError("Helpers learn from other nodes than members.")
         self._joint = (
             _JointLoader(self.members, "train", plan.training),
             _JointLoader(self.members, "validation", plan.validation),
@@ -342,10 +344,9 @@ class _JointLoader:
         self._loaders = [
             Loader(
                 m.graph,
-                np.flatnonzero(nodes := getattr(m.graph, part)),
+                np.flatnonzero(getattr(m.graph, part)),
                 streamed,
                 m.seed,
-                views=None if m.views is None else m.views[nodes],
             )
             for m in members
         ]

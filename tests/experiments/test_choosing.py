@@ -92,8 +92,6 @@ def test_kinds_of_summaries_are_compared_on_held_out_nodes(pretended, tmp_path, 
 
 
 def test_the_kind_without_a_dataset_may_be_another():
-    def row(a, b):
-        return {"a": {"reported": a}, "b": {"reported": b}}
-
-    found = choosing.best_kind({"one": row(5.0, 1.0), "two": row(2.0, 3.0)})
+    means = {"one": {"a": 5.0, "b": 1.0}, "two": {"a": 2.0, "b": 3.0}}
+    found = choosing.best_of(means)
     assert found == {"chosen": "one", "without": {"a": "two", "b": "one"}}
