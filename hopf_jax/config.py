@@ -136,6 +136,11 @@ class Config:
         each, on the other parts. 2 or more.
       members: Number of nets, with different seeds, whose probabilities are averaged. 1
         or more.
+      folds: Cross-validate: divide the training and validation nodes into this many
+        parts, and train as many times `members` nets, each on all parts but the one it
+        is stopped by. The average of all nets has learned from all labels, and every
+        label is predicted by nets that never saw it, which is what iterations, models
+        and calibration are judged by. 0, or 2 and more.
       caution: How far predicted labels are trusted (cautious inference, McDowell et al.
         2009): "none" (all are read as they are), "share" (iteration t of T reads those
         of the most confident share (t - 1) / (T - 1) of the nodes), or "confidence"
@@ -194,6 +199,7 @@ class Config:
     scale_summaries: bool = False
     parts: int = constrained(Whole(2, 1000), 2)
     members: int = constrained(Whole(1, 1000), 1)
+    folds: int = constrained(Whole(0, 1000), 0)
     caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"
     scoring: Literal["threshold", "cardinality"] = "threshold"
@@ -224,6 +230,13 @@ class Config:
                 "caution weighs predicted labels, but summary is 'hidden'. Set "
                 "summary='labels' or caution='none'."
             )
+        if self.folds == 1:
+            refuse("folds", 1, "0 (no cross-validation), or 2 and more")
+        if self.folds and self.training_summaries == "cross-fitted":
+            raise ValueError(
+                "folds are cross-fitted already: each net predicts nodes it never saw. "
+                "Set training_summaries='masked' or folds=0."
+            )
         fanouts = self.fanouts
         if fanouts is None:
             return
@@ -232,6 +245,11 @@ class Config:
         if not listed or not all(map(Whole(1).accepts, fanouts)):
             refuse("fanouts", fanouts, f"{self.num_hops} whole numbers above 0")
         object.__setattr__(self, "fanouts", fanouts)
+
+    @property
+    def num_members(self) -> int:
+        """Number of nets whose probabilities are averaged."""
+        return self.members * max(1, self.folds)
 
     @property
     def dropout_of_summaries(self) -> float:

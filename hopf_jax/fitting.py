@@ -14,7 +14,7 @@ import numpy as np
 from tqdm.std import tqdm
 
 from hopf_jax.config import Choice, Config, Execution, Whole, check
-from hopf_jax.graph import Graph, row_norm
+from hopf_jax.graph import SPLITS, Graph, row_norm
 from hopf_jax.inference import (
     WholeGraph,
     as_read,
@@ -238,11 +238,9 @@ def _fit_teams(
         if restored is not None:
             like = first_state(objective, net.weight_shapes())
             helpers = len(teams[0].helpers)
-            run = RunState.unpack(*restored, like, config.members, helpers)
+            run = RunState.unpack(*restored, like, config.num_members, helpers)
         else:
-            empty = (
-                first_summaries(t.graph, net, config, len(t.helpers)) for t in teams
-            )
+            empty = (first_summaries(t.graph, net, config, t.num_views) for t in teams)
             run = RunState(tuple(TeamState(summaries, []) for summaries in empty))
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
@@ -269,7 +267,7 @@ def _fit_teams(
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(team.graph, state.probabilities),
+            calibration=calibrate(team.judged, state.judged),
             graph=own,
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
@@ -312,7 +310,7 @@ def _iterate(
     for team, state in zip(teams, states, strict=True):
         read += _read_by(team, state.summaries, config, t, net.sizes.summary_scale)
         for m, member in enumerate(team.nets):
-            own = _last_weights(state, m, config.members)
+            own = _last_weights(state, m, config.num_members)
             starts.append(start_iteration(net, member.seed, t, own, config.warm_start))
     epochs = run.progress.epoch if run.progress else 0
     before = run.num_epochs - epochs
@@ -389,12 +387,13 @@ def _read_by(
     if summaries is None:
         return [None] * len(team.nets)
     graphs = [team.graph] * len(summaries)
-    graphs[: len(team.helpers)] = [helper.graph for helper in team.helpers]
+    for i, own in enumerate(team.folds or [helper.graph for helper in team.helpers]):
+        graphs[i] = own
     pairs = zip(graphs, summaries, strict=True)
     views = [as_read(graph, config, iteration, view, scale) for graph, view in pairs]
     if team.helpers:  # Roots read different views.
         return [np.stack(views)] * len(team.nets)
-    return views if len(views) > 1 else views * len(team.nets)
+    return views[: len(team.nets)] if len(views) > 1 else views * len(team.nets)
 
 
 def _complete(
@@ -418,7 +417,7 @@ def _complete(
         with_hidden = config.summary == "hidden"
         return predict_logits(net, params[member], whole, summary, with_hidden)
 
-    predicted, new = complete_iteration(
+    predicted, new, held_out = complete_iteration(
         graph,
         config,
         t,
@@ -426,13 +425,18 @@ def _complete(
         predict,
         multilabel=graph.multilabel,
         scale=net.sizes.summary_scale,
-        parts=[helper.graph for helper in team.helpers],
+        helpers=[helper.graph for helper in team.helpers],
+        folds=team.folds,
     )
+    # What this iteration is judged by: predictions of nodes whose labels no net saw.
+    judged = predicted if held_out is None else held_out
+    scores = score(team.judged, judged, config.scoring)
+    scores |= score(graph, predicted, config.scoring)
     own = [record for record in history if record["iteration"] == t]
     record: dict[str, Any] = {
         "iteration": t,
         "epochs": max(record["epoch"] for record in own),
-        "scores": score(graph, predicted, config.scoring),
+        "scores": {name: scores[name] for name in SPLITS if name in scores},
         "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
     if last is not None and t > 1 and config.summary == "labels":
@@ -440,8 +444,9 @@ def _complete(
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance
-    right = node_scores(graph, graph.validation, predicted, config.scoring)
-    members, helpers = params[: config.members], params[config.members :]
+    right = node_scores(team.judged, team.judged.validation, judged, config.scoring)
+    count = config.num_members
+    members, helpers = params[:count], params[count:]
     state = state._replace(
         summaries=new,
         num_epochs=len(history),
@@ -453,7 +458,7 @@ def _complete(
     )
     held = [record["scores"]["validation"] for record in state.iterations]
     if as_good_as_any(held, state.right):
-        state = state._replace(best=t, probabilities=predicted)
+        state = state._replace(best=t, probabilities=predicted, judged=judged)
     return state
 
 
@@ -475,7 +480,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
                 f"{name.lower()} is a {type(value).__name__}; give a hopf_jax.{name}."
             )
     check(Whole(0, 2**32 - 1), "seed", seed)
-    for name in ("train", "validation"):
+    for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(
                 f"The graph has no {name} nodes. Give some with graph.with_split(...), "

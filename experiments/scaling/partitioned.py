@@ -148,9 +148,9 @@ def simulate(
         difference = np.abs(predicted - probabilities(wanted, graph.multilabel))
         worst = max(worst, float(difference.max()))
         predict = functools.partial(_known, logits)
-        _, summaries = complete_iteration(
+        summaries = complete_iteration(
             graph, config, t, summaries, predict, multilabel=graph.multilabel
-        )
+        ).summaries
     received = [4 * graph.num_labels * (len(h.nodes) - len(h.own)) for h in hosts]
     return {
         "difference": worst,

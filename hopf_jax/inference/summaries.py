@@ -1,7 +1,7 @@
 """Label summaries: what one HOPF iteration passes to the next."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -41,20 +41,26 @@ def probabilities(logits: np.ndarray, multilabel: bool) -> np.ndarray:
 
 
 def first_summaries(
-    graph: Graph, net: Net, config: Config, num_parts: int = 0
+    graph: Graph, net: Net, config: Config, num_views: int = 1
 ) -> np.ndarray | None:
     """Return the initial label summaries: zeros, or None if the kernel reads none.
 
     Returns:
-      [views, N, *]: one view for all members; if training nodes are divided into parts,
-      one more for each part, before it. Hidden states mean different things to
-      different nets: then each member has its own view.
+      [views, N, *]: the last view is that of all members. Before it are those of nets
+      that do not know all labels: helpers, or members of folds. Hidden states mean
+      different things to different nets: then each member has its own view only.
     """
     if not net.kernel.iterative:
         return None
-    shared = config.summary == "labels" or config.training_summaries == "cross-fitted"
-    views = num_parts + 1 if shared else config.members
-    return np.zeros((views, graph.num_nodes, net.sizes.summary), np.float32)
+    if _apart(config):
+        num_views = config.num_members
+    return np.zeros((num_views, graph.num_nodes, net.sizes.summary), np.float32)
+
+
+def _apart(config: Config) -> bool:
+    """Return whether each member reads its own hidden states."""
+    crossed = config.training_summaries == "cross-fitted"
+    return config.summary == "hidden" and not crossed
 
 
 def next_summary(
@@ -137,6 +143,21 @@ def output(
 Predict = Callable[[int, np.ndarray | None], tuple[np.ndarray, np.ndarray | None]]
 
 
+class Completed(NamedTuple):
+    """What an iteration gives.
+
+    Attributes:
+      output: Probabilities [N, C], the output of Algorithm 1.
+      summaries: Label summaries for the next iteration; None if the kernel reads none.
+      held_out: Probabilities [N, C] of labelled nodes by nets that never saw their
+        labels, where members learned from different folds; None otherwise.
+    """
+
+    output: np.ndarray
+    summaries: np.ndarray | None
+    held_out: np.ndarray | None = None
+
+
 def complete_iteration(
     graph: Graph,
     config: Config,
@@ -146,8 +167,9 @@ def complete_iteration(
     *,
     multilabel: bool,
     scale: float = 1.0,
-    parts: Sequence[Graph] = (),
-) -> tuple[np.ndarray, np.ndarray | None]:
+    helpers: Sequence[Graph] = (),
+    folds: Sequence[Graph] = (),
+) -> Completed:
     """Turn predictions into the output of an iteration and the next label summaries.
 
     Args:
@@ -159,49 +181,58 @@ def complete_iteration(
         [N, *], where summaries are made of it. Nets are numbered, members first.
       multilabel: Whether nodes have several labels.
       scale: What summaries are multiplied by to be read.
-      parts: What each helper learned from, where summaries are cross-fitted: the graph
-        without its part of the training nodes.
-
-    Returns:
-      Probabilities [N, C], the output of Algorithm 1, and the summaries for the next
-      iteration; None if the kernel reads none.
+      helpers: What each helper learned from, where summaries are cross-fitted: the
+        graph without its part of the training nodes.
+      folds: What each member learned from and was stopped by, if that differs.
     """
-    means: list[Any] = [0, 0]
-    new: list[np.ndarray] = []
+    count, views, new = config.num_members, summaries, []
 
-    def advance(of: Graph, last: np.ndarray, found: Sequence[Any]) -> None:
-        new.append(next_summary(of, config, iteration, last, *found))
+    def found(net: int, of: Graph, view: np.ndarray | None) -> tuple[Any, Any]:
+        summary = None
+        if view is not None:
+            summary = as_read(of, config, iteration, view, scale)
+        logits, hidden = predict(net, summary)
+        return probabilities(logits, multilabel), hidden
 
-    def read(of: Graph, summary: np.ndarray | None) -> np.ndarray | None:
-        if summary is None:
-            return None
-        return as_read(of, config, iteration, summary, scale)
+    def advance(of: Graph, view: np.ndarray, said: tuple[Any, Any]) -> np.ndarray:
+        new.append(next_summary(of, config, iteration, view, *said))
+        return new[-1]
 
-    views: Any = summaries
-    for i, part in enumerate(parts):
-        logits, hidden = predict(config.members + i, read(part, views[i]))
-        advance(part, views[i], (probabilities(logits, multilabel), hidden))
-    apart = summaries is not None and not parts and len(summaries) > 1
-    for member in range(config.members):
-        last = None
-        if summaries is not None:
-            last = summaries[member if apart else -1]
-        logits, hidden = predict(member, read(graph, last))
-        found = probabilities(logits, multilabel), hidden
-        if last is not None and apart:
-            advance(graph, last, found)
-        for i, each in enumerate(found):
+    if views is not None:
+        for i, part in enumerate(helpers):
+            advance(part, views[i], found(count + i, part, views[i]))
+    shared = None if views is None else views[-1]
+    apart = views is not None and not helpers and _apart(config)
+    held_out: np.ndarray | None = None
+    means: list[Any] = [None, None]
+    for member in range(count):
+        said = None
+        if folds or apart:
+            of = folds[member] if folds else graph
+            view = None if views is None else views[member]
+            said = found(member, of, view)
+            next_view = None if view is None else advance(of, view, said)
+            if folds:
+                if held_out is None:
+                    held_out = np.zeros_like(said[0])
+                mine = output(of, config, said[0], next_view)[of.validation]
+                held_out[of.validation] += mine / np.float32(config.members)
+        # A view of labels differs from the shared one from the second iteration on.
+        if said is None or not (views is None or apart or iteration == 1):
+            said = found(member, graph, shared)
+        for i, each in enumerate(said):
             if each is not None:
                 means[i] = each if member == 0 else means[i] + each
-        del logits, hidden, found  # Not held while the next member predicts.
-    if config.members > 1:
-        means = [mean / np.float32(config.members) for mean in means]
-    if summaries is None:
-        return means[0], None
+        del said  # Not held while the next member predicts.
+    if count > 1:
+        means = [None if each is None else each / np.float32(count) for each in means]
+    if views is None:
+        return Completed(means[0], None, held_out)
     if not apart:
-        advance(graph, summaries[-1], means)
+        advance(graph, views[-1], (means[0], means[1]))
     new_views = new[0][None] if len(new) == 1 else np.stack(new)
-    return output(graph, config, means[0], new_views[-1]), new_views
+    reported = output(graph, config, means[0], new_views[-1])
+    return Completed(reported, new_views, held_out)
 
 
 def member_of(params: dict, member: int, count: int) -> dict:
@@ -232,10 +263,10 @@ def replay(
         last = summaries
 
         def predict(member: int, read: np.ndarray | None, params: dict = params) -> Any:
-            own = member_of(params, member, config.members)
+            own = member_of(params, member, config.num_members)
             return predict_logits(net, own, whole, read, with_hidden)
 
-        found, summaries = complete_iteration(
+        done = complete_iteration(
             graph,
             config,
             t,
@@ -244,6 +275,7 @@ def replay(
             multilabel=multilabel,
             scale=scale,
         )
+        found, summaries = done.output, done.summaries
     if last is not None:
         t = len(weights)
         last = np.stack([as_read(graph, config, t, view, scale) for view in last])

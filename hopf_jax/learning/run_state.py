@@ -60,6 +60,8 @@ class TeamState(NamedTuple):
         these iterations.
       best: The iteration to report so far (from 1).
       probabilities: Output [N, C] of that iteration.
+      judged: Probabilities [N, C] that it was chosen by; the same, unless members have
+        folds.
       finished: Nothing is left to learn.
     """
 
@@ -72,6 +74,7 @@ class TeamState(NamedTuple):
     right: tuple[np.ndarray, ...] = ()
     best: int = 0
     probabilities: np.ndarray = np.zeros(0, np.float32)
+    judged: np.ndarray = np.zeros(0, np.float32)
     finished: bool = False
 
 
@@ -95,6 +98,8 @@ class RunState(NamedTuple):
             plain = {name: getattr(team, name) for name in _PLAIN}
             teams.append({"history": team.history[: team.num_epochs]} | plain)
             arrays[f"{i}.probabilities"] = team.probabilities
+            if team.judged is not team.probabilities:
+                arrays[f"{i}.judged"] = team.judged
             if team.summaries is not None:
                 arrays[f"{i}.summaries"] = team.summaries
             for t, params in enumerate(team.weights, start=1):
@@ -147,6 +152,7 @@ class RunState(NamedTuple):
         none, shapes = np.zeros(0, np.float32), like.params.items()
         teams = []
         for i, about in enumerate(data["teams"]):
+            said = arrays.get(f"{i}.probabilities", none)
             times = range(1, len(about["iterations"]) + 1)
             teams.append(
                 TeamState(
@@ -165,7 +171,8 @@ class RunState(NamedTuple):
                     },
                     right=tuple(arrays[f"{i}.right.{t}"] for t in times),
                     best=about["best"],
-                    probabilities=arrays.get(f"{i}.probabilities", none),
+                    probabilities=said,
+                    judged=arrays.get(f"{i}.judged", said),
                     finished=about["finished"],
                 )
             )

@@ -5,6 +5,7 @@ cross-fitted, helpers make those that training nodes read: each learns from all 
 the training nodes but one, and that part reads what it predicts.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,24 +25,41 @@ class Team(NamedTuple):
       helpers: One for each part of the training nodes, which learns from the others.
       parts: The part of each training node, [N], and -1 for other nodes, if summaries
         are cross-fitted. None otherwise.
+      folds: What each member learns from and is stopped by, if that differs: `graph`
+        with another split. All labels of the folds are training nodes of `graph`.
     """
 
     graph: Graph
     members: tuple[Member, ...]
     helpers: tuple[Member, ...] = ()
     parts: np.ndarray | None = None
+    folds: tuple[Graph, ...] = ()
 
     @property
     def nets(self) -> tuple[Member, ...]:
         """All that is trained."""
         return self.members + self.helpers
 
+    @property
+    def num_views(self) -> int:
+        """Number of label summaries: one of all members, and one per partial view."""
+        return 1 + len(self.folds or self.helpers)
+
+    @property
+    def judged(self) -> Graph:
+        """The graph with those nodes for validation that iterations are judged by."""
+        if not self.folds:
+            return self.graph
+        return self.graph.with_split(validation=self.graph.train, test=self.graph.test)
+
 
 def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
     """Return the nets that settings ask for; the first has the seed itself."""
     crossed = config.training_summaries == "cross-fitted" and kernel.iterative
-    count = config.members + (config.parts if crossed else 0)
+    count = config.num_members + (config.parts if crossed else 0)
     seeds = [seed, *(_derived(seed, m) for m in range(1, count))]
+    if config.folds:
+        return _make_folds(graph, config.folds, seeds)
     if not crossed:
         return Team(graph, tuple(Member(graph, each) for each in seeds))
     if config.summary == "hidden":
@@ -53,13 +71,25 @@ def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
         graph.with_split(graph.train & (parts != m), graph.validation)
         for m in range(config.parts)
     ]
-    learned = [*[graph] * config.members, *others]
+    learned = [*[graph] * config.num_members, *others]
     nets = [
-        Member(each, own, views, helper=i >= config.members)
+        Member(each, own, views, helper=i >= config.num_members)
         for i, (each, own) in enumerate(zip(learned, seeds, strict=True))
     ]
-    members, helpers = nets[: config.members], nets[config.members :]
+    members, helpers = nets[: config.num_members], nets[config.num_members :]
     return Team(graph, tuple(members), tuple(helpers), parts)
+
+
+def _make_folds(graph: Graph, count: int, seeds: Sequence[int]) -> Team:
+    """Return members that learn from all parts of the labels but one."""
+    graph = graph.with_split(graph.train | graph.validation, test=graph.test)
+    parts = divide(graph, count, seeds[0])
+    folds = [
+        graph.with_split(graph.train & (parts != i % count), parts == i % count)
+        for i in range(len(seeds))
+    ]
+    members = tuple(Member(*each) for each in zip(folds, seeds, strict=True))
+    return Team(graph, members, folds=tuple(folds))
 
 
 def divide(graph: Graph, count: int, seed: int) -> np.ndarray:

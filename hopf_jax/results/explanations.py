@@ -209,7 +209,7 @@ def explain(
     cotangent[0, column] = 1
     if not result.multilabel and len(label_names) > 1:
         cotangent -= 1 / len(label_names)  # A softmax depends on differences only.
-    params, count = result.weights[result.iteration - 1], result.config.members
+    params, count = result.weights[result.iteration - 1], result.config.num_members
     both: Any = 0.0
     for member in range(count):
         own = member_of(params, member, count)

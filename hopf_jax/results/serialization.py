@@ -92,7 +92,8 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])
-    axis = (fields["config"].members,) if fields["config"].members > 1 else ()
+    count = fields["config"].num_members
+    axis = (count,) if count > 1 else ()
     shapes = net.weight_shapes().items()
     wanted = {name: (*axis, *leaf.shape) for name, leaf in shapes}
     for t, params in enumerate(weights, start=1):
