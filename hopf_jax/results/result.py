@@ -11,6 +11,7 @@ from hopf_jax.config import Config, Execution
 from hopf_jax.graph import (
     SPLITS,
     Graph,
+    Scaling,
     add_ghost_edges,
     check_ids,
     check_nodes,
@@ -49,6 +50,8 @@ class Result:
         predict their own labels, by the number of hops (see `results.echo`).
       calibration: The temperature that `confidence` applies; None in a file of the
         first format.
+      scaling: How features are scaled before they are read; None if they are read as
+        they are.
       graph: The graph that was fitted; not saved, so None after `load`.
       execution: How graphs are predicted; of it, the chunk size is saved.
     """
@@ -66,6 +69,7 @@ class Result:
     history: list[dict[str, float]]
     iterations: list[dict[str, Any]]
     calibration: Calibration | None = None
+    scaling: Scaling | None = None
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
 
@@ -78,6 +82,14 @@ class Result:
             f"Result(iteration {self.iteration} of {len(self.iterations)}, "
             f"{len(self.history)} epochs; {sets})"
         )
+
+    def describe(self) -> str:
+        """Return a text about the scores and about what was done to the features."""
+        features = ["As they are."]
+        if self.scaling is not None:
+            features = self.scaling.describe()
+        scores = repr(self).removeprefix("Result(").removesuffix(")")
+        return "\n".join([scores, "features:", *(f"  {line}" for line in features)])
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C] of nodes of the fitted graph, or of a new graph.
@@ -156,7 +168,10 @@ class Result:
           The net, the graph as it reads it, the label summaries that the last iteration
           read, and its output [N, C].
         """
-        if graph.num_features != self.sizes.features:
+        if self.scaling is not None:
+            features = self.scaling.apply(graph.features)
+            graph = dataclasses.replace(graph, features=features)
+        elif graph.num_features != self.sizes.features:
             raise ValueError(
                 f"The graph has {graph.num_features} features, but the model learned "
                 f"from {self.sizes.features}. Give the same columns."
