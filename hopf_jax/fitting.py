@@ -14,7 +14,7 @@ import numpy as np
 from tqdm.std import tqdm
 
 from hopf_jax.config import Choice, Config, Execution, Whole, check
-from hopf_jax.graph import Graph, Scaling, learn_scaling, row_norm
+from hopf_jax.graph import Graph, Scaling, fingerprint, learn_scaling, row_norm
 from hopf_jax.inference import (
     WholeGraph,
     as_read,
@@ -51,6 +51,7 @@ from hopf_jax.results import (
     readable,
     score,
     summary_scores,
+    with_features,
 )
 from hopf_jax.runtime import checkpointed, is_main
 
@@ -273,6 +274,8 @@ def _fit_teams(
             iterations=list(state.iterations),
             calibration=calibrate(team.graph, state.probabilities),
             scaling=scaling,
+            feature_names=own.feature_names,
+            positions=fingerprint(own.features) if own.positional else (),
             graph=own,
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
@@ -498,15 +501,20 @@ def scale_features(
     Graphs that share features, as the splits of one graph do, share scaled ones.
     """
     if config.features == "as-is":
+        if any(graph.missing_values for graph in graphs):
+            raise ValueError(
+                "Features have missing values, which are replaced when features are "
+                "scaled. Set Config(features='auto'), or fill them in."
+            )
         return list(graphs), [None] * len(graphs)
     made: dict[int, tuple[Scaling, Any]] = {}
     for graph in graphs:
         if id(graph.features) not in made:
-            scaling = learn_scaling(graph.features)
+            scaling = learn_scaling(graph.features, graph.feature_names)
             made[id(graph.features)] = scaling, scaling.apply(graph.features)
     found = [made[id(graph.features)] for graph in graphs]
     scaled = [
-        dataclasses.replace(graph, features=features)
+        with_features(graph, features)
         for graph, (_, features) in zip(graphs, found, strict=True)
     ]
     return scaled, [scaling for scaling, _ in found]

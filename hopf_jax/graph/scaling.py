@@ -56,6 +56,13 @@ class Scaling:
         return len(self.scale)
 
     @property
+    def read(self) -> np.ndarray:
+        """Mask [F] of the columns that a net reads."""
+        mask = self.scale > 0
+        mask[self.gaps] = True
+        return mask
+
+    @property
     def num_scaled(self) -> int:
         """Number of columns that a net reads."""
         return int(np.count_nonzero(self.scale)) + len(self.gaps)
@@ -108,21 +115,20 @@ class Scaling:
             )
         return sentences
 
-    def pack(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return the scaling as plain data: texts, and arrays."""
-        texts = {"kind": self.kind, "names": list(self.names)}
-        return texts, {name: getattr(self, name) for name in _ARRAYS}
+    def pack(self) -> tuple[str, dict[str, np.ndarray]]:
+        """Return the scaling as plain data, its kind and arrays; without names."""
+        return self.kind, {name: getattr(self, name) for name in _ARRAYS}
 
     @classmethod
-    def unpack(cls, texts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+    def unpack(
+        cls, kind: str, arrays: Mapping[str, np.ndarray], names: tuple[str, ...] = ()
+    ) -> Self:
         """Return the scaling that `pack` gave; raise `ValueError` if it is damaged."""
-        names, found = texts["names"], {name: arrays[name] for name in _ARRAYS}
+        found = {name: arrays[name] for name in _ARRAYS}
         columns, gaps = len(found["scale"]), found["gaps"]
         valid = (
-            texts["kind"] in KINDS
-            and isinstance(names, list)
+            kind in KINDS
             and len(names) in (0, columns)
-            and all(isinstance(name, str) for name in names)
             and all(array.ndim == 1 for array in found.values())
             and all(found[n].dtype == np.float64 for n in _ARRAYS if n != "gaps")
             and gaps.dtype == np.int64
@@ -135,7 +141,7 @@ class Scaling:
         )
         if not valid:
             raise ValueError("its scaling of features cannot be right")
-        return cls(kind=texts["kind"], names=tuple(names), **found)
+        return cls(kind=kind, names=names, **found)
 
     def _scale_sparse(self, features: sp.csr_array) -> sp.csr_array:
         kept = self.scale > 0
@@ -314,6 +320,20 @@ def _read_sparse(features: sp.csr_array) -> _Columns:
         mean=mean,
         std=std,
     )
+
+
+def select_columns(features: Any, places: np.ndarray) -> Any:
+    """Return columns of a matrix by their places; zeros for a place below 0."""
+    if sp.issparse(features):
+        chosen = np.flatnonzero(places >= 0)
+        ones = np.ones(len(chosen), features.dtype)
+        shape = (features.shape[1], len(places))
+        pick = sp.coo_array((ones, (places[chosen], chosen)), shape)
+        return sp.csr_array(features @ pick.tocsr())
+    selected = _empty((features.shape[0], len(places)), features)
+    for rows in _blocks(features):
+        selected[rows] = np.where(places >= 0, features[rows][:, places], 0)
+    return selected
 
 
 def _blocks(features: Any) -> Iterator[slice]:

@@ -15,6 +15,9 @@ from hopf_jax.graph import (
     add_ghost_edges,
     check_ids,
     check_nodes,
+    fingerprint,
+    match_columns,
+    select_columns,
     to_array,
 )
 from hopf_jax.inference import WholeGraph, replay
@@ -52,6 +55,8 @@ class Result:
         first format.
       scaling: How features are scaled before they are read; None if they are read as
         they are.
+      feature_names: Names of the columns that were learned from, or ().
+      positions: If features were made from the edges, numbers by which they are known.
       graph: The graph that was fitted; not saved, so None after `load`.
       execution: How graphs are predicted; of it, the chunk size is saved.
     """
@@ -70,6 +75,8 @@ class Result:
     iterations: list[dict[str, Any]]
     calibration: Calibration | None = None
     scaling: Scaling | None = None
+    feature_names: tuple[str, ...] = ()
+    positions: tuple[float, ...] = ()
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
 
@@ -168,14 +175,7 @@ class Result:
           The net, the graph as it reads it, the label summaries that the last iteration
           read, and its output [N, C].
         """
-        if self.scaling is not None:
-            features = self.scaling.apply(graph.features)
-            graph = dataclasses.replace(graph, features=features)
-        elif graph.num_features != self.sizes.features:
-            raise ValueError(
-                f"The graph has {graph.num_features} features, but the model learned "
-                f"from {self.sizes.features}. Give the same columns."
-            )
+        graph = with_features(graph, self._read_features(graph))
         if graph.train.any() and graph.num_labels != self.sizes.labels:
             raise ValueError(
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
@@ -193,6 +193,49 @@ class Result:
         weights = self.weights[: self.iteration]
         found = replay(net, weights, whole, self.config, self.multilabel)
         return net, graph, *found
+
+    def _read_features(self, graph: Graph) -> Any:
+        """Return features [N, F] of a graph as the net reads them."""
+        self._check_positions(graph)
+        features = graph.features
+        wanted, given = self.feature_names, graph.feature_names
+        if wanted and given and wanted != given:
+            read = np.ones(len(wanted), bool)
+            if self.scaling is not None:
+                read = self.scaling.read
+            features = select_columns(features, match_columns(given, wanted, read))
+        if self.scaling is not None:
+            return self.scaling.apply(features)
+        if features.shape[1] != self.sizes.features:
+            raise ValueError(
+                f"The graph has {features.shape[1]} features, but the model learned "
+                f"from {self.sizes.features}. Give the same columns."
+            )
+        if graph.missing_values:
+            raise ValueError(
+                "Features have missing values, but the model reads them as they are. "
+                "Fill them in."
+            )
+        return features
+
+    def _check_positions(self, graph: Graph) -> None:
+        """Raise `ValueError` for features that mean something else in this graph."""
+        if not self.positions:
+            if graph.positional:
+                raise ValueError(
+                    "The graph has no features of its own, but the model learned from "
+                    "some. Give the same columns."
+                )
+            return
+        own = fingerprint(graph.features) if graph.positional else ()
+        if len(own) != len(self.positions) or not np.allclose(
+            own, self.positions, atol=1e-2
+        ):
+            raise ValueError(
+                "The model learned from positions in the graph that was fitted, which "
+                "had no features; positions in another graph mean something else. Fit "
+                "that graph, or give both graphs features."
+            )
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the result in one file, without pickle; `hopf_jax.load` reads it.
@@ -215,6 +258,13 @@ class Result:
 
 def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+
+
+def with_features(graph: Graph, features: Any) -> Graph:
+    """Return the graph with features as nets read them, which have no names."""
+    return dataclasses.replace(
+        graph, features=features, feature_names=(), missing_values=False
+    )
 
 
 def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:

@@ -57,6 +57,8 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "history": timeless(result.history),
         "iterations": timeless(result.iterations),
         "calibration": result.calibration and dataclasses.asdict(result.calibration),
+        "feature_names": result.feature_names,
+        "positions": result.positions,
         "chunk_edges": result.execution.chunk_edges,
     }
     arrays: dict[str, Any] = {"probabilities": result.probabilities}
@@ -128,6 +130,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     saved = meta if "chunk_edges" in meta else meta["config"]  # As version 0.1 did.
     execution = Execution(chunk_edges=saved["chunk_edges"])
     names, count = meta["label_names"], len(meta["iterations"])
+    columns, positions = meta.get("feature_names", []), meta.get("positions", [])
     records = (*meta["history"], *meta["iterations"])
     scores = [meta["scores"], *(record["scores"] for record in meta["iterations"])]
     valid = {
@@ -140,6 +143,10 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
         and all(isinstance(name, str) for name in names),
+        "feature_names": isinstance(columns, list)
+        and all(isinstance(name, str) for name in columns),
+        "positions": isinstance(positions, list)
+        and all(map(Number().accepts, positions)),
         "iteration": Whole(1, count).accepts(meta["iteration"]),
         "history": all(isinstance(record, dict) for record in records),
         "scores": all(
@@ -162,6 +169,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "execution": execution,
         "sizes": sizes,
         "label_names": tuple(names),
+        "feature_names": tuple(columns),
+        "positions": tuple(positions),
         "probabilities": probabilities,
         "calibration": None if calibration is None else Calibration(**calibration),
     }
@@ -175,7 +184,7 @@ def _take_scaling(
     found = {name.partition("/")[2]: arrays.pop(name) for name in names}
     if _SCALING not in meta:
         return None
-    scaling = Scaling.unpack(meta[_SCALING], found)
+    scaling = Scaling.unpack(meta[_SCALING], found, tuple(meta["feature_names"]))
     if scaling.num_scaled != sizes.features:
         raise ValueError("its scaling is of other features")
     return scaling

@@ -163,8 +163,7 @@ def test_a_memory_map_becomes_another_one(tmp_path, monkeypatch):
 
 def test_plain_data_gives_the_scaling_back():
     scaling = learn_scaling(ages(), ("age", "income", "trace"))
-    texts, arrays = scaling.pack()
-    again = Scaling.unpack(texts, arrays)
+    again = Scaling.unpack(*scaling.pack(), scaling.names)
     assert again.describe() == scaling.describe() and again.names == scaling.names
     np.testing.assert_array_equal(again.apply(ages()), scaling.apply(ages()))
 
@@ -173,7 +172,7 @@ def test_plain_data_gives_the_scaling_back():
     "change",
     [
         {"kind": "other"},
-        {"names": ["one"]},
+        {"names": ("one",)},
         {"scale": np.array([1.0, np.nan, 1])},
         {"scale": np.array([1.0, -1, 1])},
         {"scale": np.ones(2)},
@@ -183,10 +182,10 @@ def test_plain_data_gives_the_scaling_back():
     ],
 )
 def test_damaged_plain_data_is_refused(change):
-    texts, arrays = learn_scaling(ages()).pack()
-    both = texts | arrays | change
+    kind, arrays = learn_scaling(ages()).pack()
+    given = {"kind": kind, "names": ()} | arrays | change
     with pytest.raises(ValueError, match="scaling of features cannot be right"):
-        Scaling.unpack(both, both)
+        Scaling.unpack(given["kind"], given, given["names"])
 
 
 def test_a_model_scales_new_graphs_as_it_scaled_its_own(tmp_path):
