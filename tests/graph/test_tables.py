@@ -139,7 +139,7 @@ def test_attributes_by_a_wrong_name_are_refused():
     assert graph.feature_names == ("age", "pet=cat")
     with pytest.raises(ValueError, match="Did you mean 'topic'"):
         Graph.from_networkx(network, "age", "topics")
-    with pytest.raises(ValueError, match="No edge has an attribute 'wt'.*'weight'"):
+    with pytest.raises(ValueError, match=r"No edge has an attribute 'wt'.*'weight'"):
         Graph.from_networkx(network, "age", weight="wt")
 
 
