@@ -22,6 +22,7 @@ import hopf_jax
 
 # The algorithm as printed, which is all that the first version had.
 _PRINTED: dict[str, Any] = {
+    "features": "as-is",
     "training_summaries": "as-printed",
     "summary_dropout": 0.0,
     "warm_start": True,

@@ -253,12 +253,13 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
     settings = SETTINGS.get(VERSIONS.get(dataset, dataset))
     if settings is None:
         default = Config() if num_hops is None else Config(num_hops=num_hops)
-        return dataclasses.replace(default, **AS_PRINTED)
+        return dataclasses.replace(default, features="as-is", **AS_PRINTED)
     hops = settings.num_hops if num_hops is None else num_hops
     fanouts = settings.fanouts
     if fanouts is not None:
         fanouts = (*fanouts, *[fanouts[-1]] * hops)[:hops]
     return Config(
+        features="as-is",
         num_hops=hops,
         hidden_size=settings.hidden,
         num_iterations=NUM_ITERATIONS,

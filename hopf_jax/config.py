@@ -181,6 +181,8 @@ class Config:
       precision: Number format of products, "float32" or "bfloat16". The latter halves
         the memory of hidden layers, and is fast on TPUs and GPUs. Weights, optimizer,
         sums over neighbours and the loss stay float32.
+      features: "auto" (columns are standardised, rows of a bag of words scaled to sum
+        to 1, constant columns left out; `Graph.describe` says which), or "as-is".
 
     >>> Config(dropout=1)
     Traceback (most recent call last):
@@ -221,6 +223,7 @@ class Config:
     bias: bool = False
     precompute: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
+    features: Literal["auto", "as-is"] = "auto"
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""
@@ -290,10 +293,12 @@ class Execution:
 def config_from_json(data: Mapping[str, Any]) -> Config:
     """Return saved settings, also those that an earlier version saved.
 
-    It saved some of `Execution` among them, and trained on summaries as printed.
+    It saved some of `Execution` among them, read features as they were, and trained on
+    summaries as printed.
     """
     execution = {field.name for field in dataclasses.fields(Execution)}
     earlier: dict[str, Any] = {
+        "features": "as-is",
         "training_summaries": "as-printed",
         "summary_dropout": 0.0,
     }

@@ -14,7 +14,14 @@ import numpy as np
 from tqdm.std import tqdm
 
 from hopf_jax.config import Choice, Config, Execution, Whole, check
-from hopf_jax.graph import SPLITS, Graph, row_norm
+from hopf_jax.graph import (
+    SPLITS,
+    Graph,
+    Scaling,
+    fingerprint,
+    learn_scaling,
+    row_norm,
+)
 from hopf_jax.inference import (
     WholeGraph,
     as_read,
@@ -51,6 +58,7 @@ from hopf_jax.results import (
     readable,
     score,
     summary_scores,
+    with_features,
 )
 from hopf_jax.runtime import checkpointed, is_main
 
@@ -219,9 +227,11 @@ def _fit_teams(
     kernel = find_kernel(model)
     config = Config() if config is None else config
     execution = Execution() if execution is None else execution
-    teams = []
     for graph, seed in zip(given, seeds, strict=True):
         check_inputs(graph, config, execution, seed)
+    scaled, scalings = scale_features(given, config)
+    teams = []
+    for graph, seed in zip(scaled, seeds, strict=True):
         graph = readable(graph, kernel, config, seed)
         teams.append(make_team(graph, kernel, config, seed))
     check_same([team.graph for team in teams])
@@ -268,11 +278,16 @@ def _fit_teams(
             history=state.history,
             iterations=list(state.iterations),
             calibration=calibrate(team.judged, state.judged),
+            scaling=scaling,
+            feature_names=own.feature_names,
+            positions=fingerprint(own.features) if own.positional else (),
             graph=own,
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
         )
-        for state, own, team, seed in zip(run.teams, given, teams, seeds, strict=True)
+        for state, own, scaling, team, seed in zip(
+            run.teams, given, scalings, teams, seeds, strict=True
+        )
     ]
 
 
@@ -488,6 +503,33 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
             )
     if graph.num_features == 0:
         raise ValueError("The graph has no features: features has 0 columns.")
+
+
+def scale_features(
+    graphs: Sequence[Graph], config: Config
+) -> tuple[list[Graph], list[Scaling | None]]:
+    """Return graphs with features as nets read them, and how they were scaled.
+
+    Graphs that share features, as the splits of one graph do, share scaled ones.
+    """
+    if config.features == "as-is":
+        if any(graph.missing_values for graph in graphs):
+            raise ValueError(
+                "Features have missing values, which are replaced when features are "
+                "scaled. Set Config(features='auto'), or fill them in."
+            )
+        return list(graphs), [None] * len(graphs)
+    made: dict[int, tuple[Scaling, Any]] = {}
+    for graph in graphs:
+        if id(graph.features) not in made:
+            scaling = learn_scaling(graph.features, graph.feature_names)
+            made[id(graph.features)] = scaling, scaling.apply(graph.features)
+    found = [made[id(graph.features)] for graph in graphs]
+    scaled = [
+        with_features(graph, features)
+        for graph, (_, features) in zip(graphs, found, strict=True)
+    ]
+    return scaled, [scaling for scaling, _ in found]
 
 
 def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:

@@ -42,6 +42,7 @@ BAD = {
     "bias": (1, None),
     "precompute": (1, None),
     "precision": ("float16", None),
+    "features": ("scaled", None, 1),
 }
 EXECUTION = {"memory_budget": WHOLE, "chunk_edges": (*WHOLE, 0)}
 GOOD = {

@@ -124,7 +124,9 @@ def test_the_rules_are_those_of_fit(change):
 def test_folds_finish_their_iterations_one_by_one(mapping):
     # Without dropout the first hop is precomputed, and differs by fold.
     config = vary(num_iterations=3, tolerance=TOLERANCE, dropout=0.0)
-    config = dataclasses.replace(config, training_summaries="as-printed")
+    config = dataclasses.replace(
+        config, training_summaries="as-printed", features="as-is"
+    )
     assert plan_of(config).precompute
     splits = folds()
     wanted = [fit(graph, "i-nip-mean", config, seed=3) for graph in splits]

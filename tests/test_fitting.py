@@ -133,6 +133,7 @@ def test_labels_travel_over_iterations():
         test=[4, n - 5],
     )
     config = Config(
+        features="as-is",  # A constant.
         num_hops=1,
         hidden_size=16,
         num_iterations=6,
@@ -434,7 +435,7 @@ def test_the_kinds_of_features_agree(tmp_path):
         graph, features=np.load(tmp_path / "x.npy", mmap_mode="r")
     )
     dense, from_disk, sparse = (
-        fitted(g, dropout=0.0, num_iterations=2, num_hops=1)
+        fitted(g, dropout=0.0, num_iterations=2, num_hops=1, features="as-is")
         for g in (graph, mapped, graphs.tiny("weighted", sparse=True))
     )
     assert sp.issparse(graphs.tiny("weighted", sparse=True).features)

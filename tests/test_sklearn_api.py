@@ -201,7 +201,8 @@ def test_bad_input_says_what_to_do(settings, ids, labels, message):
 
 def test_features_without_a_graph_may_be_sparse():
     X = sp.csr_array(np.maximum(GRAPH.features, 0))
-    estimator = HOPFClassifier(model="bl-node", dropout=0.0, config=CONFIG)
+    config = dataclasses.replace(CONFIG, features="as-is")
+    estimator = HOPFClassifier(model="bl-node", dropout=0.0, config=config)
     one = estimator.fit(X, NAMES).predict_proba(X[:7])
     two = estimator.fit(X.toarray(), NAMES).predict_proba(X.toarray()[:7])
     np.testing.assert_allclose(one, two, rtol=1e-4)

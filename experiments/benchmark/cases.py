@@ -50,6 +50,7 @@ def _synthetic_case(
     name: str, hops: int, fanouts: tuple[int, ...] | None = None, extended: bool = False
 ) -> Case:
     config = Config(
+        features="as-is",
         num_hops=hops,
         hidden_size=_SIZES["hidden"],
         batch_size=_SIZES["batch_size"],
@@ -71,7 +72,7 @@ CASES = (
 QUICK = Case(
     "quick K=1",
     lambda: _synthetic(1000),
-    Config(num_hops=1, hidden_size=8, batch_size=32, dropout=0.0),
+    Config(features="as-is", num_hops=1, hidden_size=8, batch_size=32, dropout=0.0),
 )
 
 

@@ -27,6 +27,7 @@ QUICK = Case(
     "quick",
     lambda: make_planted(300, 900, 8, 3, homophily=0.9, seed=1),
     hopf_jax.Config(
+        features="as-is",
         hidden_size=8,
         num_iterations=2,
         max_epochs=30,

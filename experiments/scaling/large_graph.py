@@ -102,6 +102,7 @@ def run(folder: pathlib.Path, options: argparse.Namespace) -> tuple[Any, Any]:
     graph = hopf_jax.open_graph(folder)
     opened = time.monotonic()
     config = hopf_jax.Config(
+        features="as-is",
         num_hops=options.hops,
         hidden_size=options.hidden,
         num_iterations=options.iterations,

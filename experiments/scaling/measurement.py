@@ -53,6 +53,7 @@ def measure(
         num_nodes, num_edges, sizes["num_features"], sizes["num_labels"]
     )
     config = hopf_jax.Config(
+        features="as-is",
         num_hops=hops,
         hidden_size=sizes["hidden"],
         batch_size=sizes["batch_size"],

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_counts(parser, hosts=4, hops=1, iterations=5, epochs=60)
     options = parser.parse_args(argv)
     config = hopf_jax.Config(
+        features="as-is",
         num_hops=options.hops,
         hidden_size=16,
         num_iterations=options.iterations,

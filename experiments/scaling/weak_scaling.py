@@ -91,6 +91,7 @@ def _measure(options: argparse.Namespace) -> None:
     chosen = rng.permutation(options.nodes)[: options.roots * count + 128]
     graph = graph.with_split(train=chosen[128:], validation=chosen[:128])
     config = hopf_jax.Config(
+        features="as-is",
         num_hops=options.hops,
         hidden_size=options.hidden,
         num_iterations=1,

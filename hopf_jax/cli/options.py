@@ -72,7 +72,8 @@ def make_parser(version: str) -> argparse.ArgumentParser:
 
 def settings_of(options: argparse.Namespace, kind: type) -> Any:
     """Return a `Config` or an `Execution` of the options given, defaults otherwise."""
-    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(kind)}
+    names = [field.name for field in dataclasses.fields(kind)]
+    given = {name: getattr(options, _OPTIONS.get(name, name)) for name in names}
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -157,6 +158,7 @@ def _add_data(commands: Any) -> None:
     add("--fold", type=int, default=1, help=fold)
 
 
+_OPTIONS = {"features": "scaling"}  # Features are a table.
 _NO_HEADER = "the first line of tables does not name the columns"
 
 
@@ -192,7 +194,7 @@ def _add_settings(parser: Any) -> None:
         for field in dataclasses.fields(kind):
             text = f"{help_texts[field.name]} (default: {field.default})"
             keywords = _keywords(field.name, hints[field.name])
-            option = "--" + field.name.replace("_", "-")
+            option = "--" + _OPTIONS.get(field.name, field.name).replace("_", "-")
             add(option, help=text.replace("%", "%%"), **keywords)
 
 

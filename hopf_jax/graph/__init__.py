@@ -1,8 +1,11 @@
 """The graph: construction, validation, labels, features, splits and storage."""
 
+from hopf_jax.graph.encoding import match_columns
 from hopf_jax.graph.features import normalize_rows, prefers_sparse, row_norm
 from hopf_jax.graph.ghost_edges import add_ghost_edges
 from hopf_jax.graph.graph import SPLITS, Graph
+from hopf_jax.graph.positions import fingerprint
+from hopf_jax.graph.scaling import Scaling, learn_scaling, select_columns
 from hopf_jax.graph.splits import check_draw, decode_split, draw_split, split_graph
 from hopf_jax.graph.storage import new_graph_folder, open_graph, write_graph
 from hopf_jax.graph.validation import (

@@ -1,14 +1,60 @@
-"""Scaling of features, and the choice between dense and sparse storage."""
+"""Features in any form that `Graph` accepts, and functions of feature matrices."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+from hopf_jax.config import Choice, check
+from hopf_jax.graph.encoding import MISSING
+from hopf_jax.graph.frames import align, encode_frame, is_frame, is_series
+from hopf_jax.graph.validation import check_features
 
 # Dense products are faster on a narrow matrix, however many zeros it holds.
 _MIN_SPARSE_COLUMNS = 256
 _MAX_SPARSE_DENSITY = 0.25
 _ROWS_READ = 10_000  # By `row_norm`.
+
+
+class NodeFeatures(NamedTuple):
+    """Features in the form that `Graph` stores.
+
+    Attributes:
+      matrix: [N, F] float32, dense or CSR, or a memory map.
+      names: F names, or () if the columns have none.
+      missing: Whether there are missing values, NaN.
+      positional: Whether the features were made from the edges.
+    """
+
+    matrix: Any
+    names: tuple[str, ...] = ()
+    missing: bool = False
+    positional: bool = False
+
+
+def read_features(
+    features: Any, missing: str, nodes: Sequence[Any] | None = None
+) -> NodeFeatures:
+    """Return features as `Graph` stores them; rows of a table are placed by its index.
+
+    Args:
+      features: [N, F] as an array, a sparse matrix, a memory map or a DataFrame.
+      missing: "refuse" missing values, or use the "mean" of the column.
+      nodes: What an index calls the nodes; None for 0 to N - 1.
+    """
+    check(Choice(MISSING), "missing", missing)
+    if isinstance(features, NodeFeatures):
+        return features
+    names: tuple[str, ...] = ()
+    if is_series(features):
+        features = features.to_frame()
+    if is_frame(features):
+        order = range(len(features)) if nodes is None else nodes
+        features, names = encode_frame(align(features, order, "features"), missing)
+    matrix = check_features(features, missing=missing == "mean")
+    gaps = missing == "mean" and not sp.issparse(matrix)
+    return NodeFeatures(matrix, names, gaps and bool(np.isnan(matrix.sum())))
 
 
 def prefers_sparse(features: Any) -> bool:

@@ -1,13 +1,15 @@
 """Conversion of labels in any form that `Graph` accepts to a 0/1 matrix."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from hopf_jax.graph.frames import align, is_frame, is_series, plain
 from hopf_jax.graph.validation import refuse_first, to_array
 
-# Class ids beyond the number of nodes are taken for something else, such as postcodes,
-# if their label matrix would have more entries than this.
+# Labels are taken for something else, such as postcodes, if their matrix would have
+# more entries than this.
 _MAX_ENTRIES = 2**31
 
 
@@ -17,10 +19,11 @@ def check_labels(
     """Return labels in the form that `Graph` stores.
 
     Args:
-      labels: As in `Graph`: class ids or names [N], a 0/1 matrix [N, C], or None.
+      labels: As in `Graph`: class ids or names [N], a 0/1 matrix [N, C], or None. The
+        rows of a table are placed by its index; nodes without a row are unlabelled.
       num_nodes: Number of nodes, N.
       multilabel: True, False, or None to infer it from the labels.
-      label_names: C names, or None.
+      label_names: C names, or None; or a dictionary from ids to names.
 
     Returns:
       A 0/1 matrix [N, C]; a mask [N] of the nodes whose label is known; whether there
@@ -34,9 +37,14 @@ def check_labels(
     if labels is None:
         matrix = np.zeros((num_nodes, 0), np.uint8)
         return matrix, np.zeros(num_nodes, bool), bool(multilabel), ()
+    labels, found = _from_table(labels, num_nodes)
+    if isinstance(label_names, Mapping):
+        labels, label_names = _rename(labels, label_names)
     if label_names is not None:
         label_names = _check_names(label_names)
-    array = _plain(to_array(labels, "labels"))
+    array = _plain(_to_array(labels))
+    if array.ndim == 2 and array.shape[1] == 1 and not multilabel and not found:
+        array = _plain(array[:, 0])  # A column of class ids, not a one-hot matrix.
     if array.ndim not in (1, 2) or len(array) != num_nodes:
         raise ValueError(
             f"labels has shape {array.shape}, but there are {num_nodes} nodes. Give "
@@ -50,7 +58,7 @@ def check_labels(
         matrix, known, found = _from_ids(array, label_names)
     else:
         matrix, known, multilabel = _from_matrix(array, multilabel)
-        found = tuple(str(c) for c in range(matrix.shape[1]))
+        found = found or tuple(str(c) for c in range(matrix.shape[1]))
     names = found if label_names is None else label_names
     if len(names) != matrix.shape[1]:
         raise ValueError(
@@ -58,6 +66,49 @@ def check_labels(
             "labels. Give one per label, in the order of the ids or columns."
         )
     return matrix, known, bool(multilabel), names
+
+
+def _from_table(labels: Any, num_nodes: int) -> tuple[Any, tuple[str, ...]]:
+    """Return labels without an index, and the names of the columns of a matrix."""
+    labels = align(labels, range(num_nodes), "labels", partial=True)
+    if is_frame(labels):
+        names = tuple(str(name) for name in labels.columns)
+        if len(names) > 1:
+            return labels.to_numpy(), names
+        labels = labels.iloc[:, 0]
+    return plain(labels) if is_series(labels) else labels, ()
+
+
+def _rename(labels: Any, names: Mapping) -> tuple[Any, list[Any]]:
+    """Return labels and label_names, given a dictionary from ids to names."""
+    array = _to_array(labels)
+    ids = sorted(names)
+    if array.ndim != 1:
+        return labels, [names[i] for i in ids]
+    values = _plain(array).tolist()
+    unknown = [v is None or v == "" or v == -1 or v != v for v in values]
+    pairs = list(zip(unknown, values, strict=True))
+    refuse_first(
+        np.array([not u and v not in names for u, v in pairs], bool),
+        lambda i: f"labels[{i}] is {values[i]!r}, which label_names does not list.",
+    )
+    renamed = np.empty(len(values), object)
+    renamed[:] = [None if u else names[v] for u, v in pairs]
+    return renamed, [names[i] for i in ids]
+
+
+def _to_array(labels: Any) -> np.ndarray:
+    try:
+        return to_array(labels, "labels")
+    except ValueError as error:
+        rows = (list, tuple, set)
+        if any(isinstance(label, rows) for label in labels):
+            raise ValueError(
+                "labels are lists of different lengths. For several labels per node "
+                "give a matrix of 0 and 1, as "
+                "sklearn.preprocessing.MultiLabelBinarizer makes it."
+            ) from None
+        raise error
 
 
 def gather_labels(values: list[Any]) -> Any:
@@ -137,27 +188,46 @@ def _from_ids(
         numbers = array.astype(np.float64)
         numbers[np.isnan(numbers)] = -1
         refuse_first(
-            (numbers != np.floor(numbers)) | (numbers < -1) | (numbers > 1e6),
+            (numbers != np.floor(numbers)) | (numbers < -1) | (numbers >= 2**53),
             lambda i: (
-                f"labels[{i}] is {array[i]}; class ids are 0, 1, 2, ... up to a "
-                "million, and -1 where unknown."
+                f"labels[{i}] is {array[i]}; class ids are whole numbers, 0 or more, "
+                "and -1 where unknown."
             ),
         )
         ids = numbers.astype(np.int64)
         known = ids >= 0
-        count = int(ids.max(initial=-1)) + 1
-        if names is not None:
-            count = max(count, len(names))
-        elif count > array.size and count * array.size > _MAX_ENTRIES:
-            raise ValueError(
-                f"labels[{int(ids.argmax())}] is {count - 1}, but there are "
-                f"{array.size} nodes. Number the classes 0, 1, 2, ..., or give "
-                "label_names."
-            )
-        names = tuple(str(c) for c in range(count))
+        ids, names = _number_classes(ids, names)
     matrix = np.zeros((array.size, len(names)), np.uint8)
     matrix[np.flatnonzero(known), ids[known]] = 1
     return matrix, known, names
+
+
+def _number_classes(
+    ids: np.ndarray, names: tuple[str, ...] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return class ids [N] as 0 to C - 1, and C names.
+
+    Ids that are not, such as 0, 5 and 1000, are names of their own.
+    """
+    found = np.unique(ids[ids >= 0])
+    count = int(found[-1]) + 1 if found.size else 0
+    own = tuple(str(i) for i in found.tolist())
+    if names is None:
+        names = own
+    elif count <= len(names):
+        return ids, tuple(str(c) for c in range(len(names)))
+    elif not set(own) <= set(names):
+        return ids, tuple(str(c) for c in range(count))  # Refused: too few names.
+    if len(names) * ids.size > _MAX_ENTRIES:
+        raise ValueError(
+            f"labels holds {len(names)} different ids among {ids.size} nodes. Classes "
+            "are shared by several nodes: are these the ids of something else?"
+        )
+    place = {name: i for i, name in enumerate(names)}
+    codes = np.array([place[name] for name in own], np.int64)
+    numbered = np.full(ids.shape, -1)
+    numbered[ids >= 0] = codes[np.searchsorted(found, ids[ids >= 0])]
+    return numbered, names
 
 
 def _from_matrix(

@@ -31,6 +31,7 @@ from hopf_jax.graph.validation import (
 
 _FORMAT = 1
 _META = "graph.json"
+_LATER = ("feature_names", "missing_values", "positional")  # Not in older folders.
 _SPARSE = ("indptr", "indices", "data")
 
 
@@ -62,6 +63,9 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             multilabel=meta["multilabel"],
             label_names=tuple(meta["label_names"]),
             directed=meta["directed"],
+            feature_names=tuple(meta.get("feature_names", ())),
+            missing_values=meta.get("missing_values", False),
+            positional=meta.get("positional", False),
         )
     except (ValueError, KeyError, TypeError, OSError) as error:
         reason = str(error)
@@ -77,7 +81,7 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
 
 def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
     """Write a graph to a new folder, for `open_graph`; complete, or not at all."""
-    names = ("num_features", "multilabel", "label_names", "directed")
+    names = ("num_features", "multilabel", "label_names", "directed", *_LATER)
     fields = {name: getattr(graph, name) for name in names}
     with new_graph_folder(folder, **fields) as made:
         for field in dataclasses.fields(graph):
@@ -98,7 +102,8 @@ def new_graph_folder(
 
     Args:
       folder: Where the graph will be.
-      fields: What is not an array: num_features, multilabel, label_names, directed.
+      fields: What is not an array: num_features, multilabel, label_names, directed;
+        and if they are not the defaults feature_names, missing_values, positional.
     """
     target = pathlib.Path(folder)
     if target.exists():
@@ -128,7 +133,7 @@ def _check(graph: Graph) -> None:
         check_csr(features.indptr, features.indices, num_nodes)
         check_finite(features)
     else:
-        check_features(features)
+        check_features(features, missing=graph.missing_values)
     labels = graph.labels
     if labels.ndim != 2 or len(labels) != num_nodes:
         raise ValueError(

@@ -89,13 +89,13 @@ def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[np.ndarray, ..
     return indptr, indices
 
 
-def check_features(features: Any) -> np.ndarray | sp.csr_array:
-    """Return features [N, F] as float32, dense or CSR; a memory map stays as it is."""
-    if features is None:
-        raise ValueError(
-            "features is None. Give a matrix [N, F]; for a graph without attributes "
-            "scipy.sparse.eye_array(N) makes each node its own feature."
-        )
+def check_features(
+    features: Any, *, missing: bool = False
+) -> np.ndarray | sp.csr_array:
+    """Return features [N, F] as float32, dense or CSR; a memory map stays as it is.
+
+    Dense ones may hold NaN, if values may be `missing`.
+    """
     sparse = sp.issparse(features)
     matrix = features
     if not sparse and not isinstance(features, np.memmap):
@@ -115,14 +115,21 @@ def check_features(features: Any) -> np.ndarray | sp.csr_array:
             # A copy: merging duplicates works in place.
             matrix = sp.csr_array(matrix, dtype=np.float32, copy=True)
             matrix.sum_duplicates()
-    check_finite(matrix)
+    check_finite(matrix, missing=missing and not sparse)
     if sparse or isinstance(matrix, np.memmap):
         return matrix
     return np.ascontiguousarray(matrix, np.float32)
 
 
-def check_finite(features: Any) -> None:
-    """Raise `ValueError` for the first feature that is not a finite 32-bit number."""
+def check_finite(features: Any, *, missing: bool = False) -> None:
+    """Raise `ValueError` for the first feature that is not a finite 32-bit number.
+
+    NaN is one, if values may be `missing`.
+    """
+
+    def usable(values: np.ndarray) -> Any:
+        finite = np.isfinite(values)
+        return finite | np.isnan(values) if missing else finite
 
     def message(i: int) -> str:
         if sp.issparse(features):
@@ -130,15 +137,17 @@ def check_finite(features: Any) -> None:
             column, value = features.indices[i], features.data[i]
         else:
             row, values = i, _to_float32(features[i])
-            column = int(np.argmin(np.isfinite(values)))
+            column = int(np.argmin(usable(values)))
             value = values[column]
+        dense = not sp.issparse(features)
+        mean = ", or pass missing='mean'" if np.isnan(value) and dense else ""
         return (
             f"features[{row}, {column}] is {value}. Replace it, for example by "
-            "numpy.nan_to_num, or drop the column."
+            f"numpy.nan_to_num, or drop the column{mean}."
         )
 
     def bad(part: np.ndarray) -> np.ndarray:
-        finite = np.isfinite(_to_float32(part))
+        finite = usable(_to_float32(part))
         return ~finite.all(axis=tuple(range(1, finite.ndim)))
 
     refuse_where(features.data if sp.issparse(features) else features, bad, message)

@@ -11,6 +11,7 @@ from hopf_jax.results.result import (
     node_scores,
     readable,
     score,
+    with_features,
 )
 from hopf_jax.results.serialization import load
 from hopf_jax.results.text_tables import Tabular

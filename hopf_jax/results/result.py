@@ -11,9 +11,13 @@ from hopf_jax.config import Config, Execution
 from hopf_jax.graph import (
     SPLITS,
     Graph,
+    Scaling,
     add_ghost_edges,
     check_ids,
     check_nodes,
+    fingerprint,
+    match_columns,
+    select_columns,
     to_array,
 )
 from hopf_jax.inference import WholeGraph, replay
@@ -49,6 +53,10 @@ class Result:
         predict their own labels, by the number of hops (see `results.echo`).
       calibration: The temperature that `confidence` applies; None in a file of the
         first format.
+      scaling: How features are scaled before they are read; None if they are read as
+        they are.
+      feature_names: Names of the columns that were learned from, or ().
+      positions: If features were made from the edges, numbers by which they are known.
       graph: The graph that was fitted; not saved, so None after `load`.
       execution: How graphs are predicted; of it, the chunk size is saved.
     """
@@ -66,6 +74,9 @@ class Result:
     history: list[dict[str, float]]
     iterations: list[dict[str, Any]]
     calibration: Calibration | None = None
+    scaling: Scaling | None = None
+    feature_names: tuple[str, ...] = ()
+    positions: tuple[float, ...] = ()
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
 
@@ -78,6 +89,14 @@ class Result:
             f"Result(iteration {self.iteration} of {len(self.iterations)}, "
             f"{len(self.history)} epochs; {sets})"
         )
+
+    def describe(self) -> str:
+        """Return a text about the scores and about what was done to the features."""
+        features = ["As they are."]
+        if self.scaling is not None:
+            features = self.scaling.describe()
+        scores = repr(self).removeprefix("Result(").removesuffix(")")
+        return "\n".join([scores, "features:", *(f"  {line}" for line in features)])
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C] of nodes of the fitted graph, or of a new graph.
@@ -156,11 +175,7 @@ class Result:
           The net, the graph as it reads it, the label summaries that the last iteration
           read, and its output [N, C].
         """
-        if graph.num_features != self.sizes.features:
-            raise ValueError(
-                f"The graph has {graph.num_features} features, but the model learned "
-                f"from {self.sizes.features}. Give the same columns."
-            )
+        graph = with_features(graph, self._read_features(graph))
         if graph.train.any() and graph.num_labels != self.sizes.labels:
             raise ValueError(
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
@@ -178,6 +193,49 @@ class Result:
         weights = self.weights[: self.iteration]
         found = replay(net, weights, whole, self.config, self.multilabel)
         return net, graph, *found
+
+    def _read_features(self, graph: Graph) -> Any:
+        """Return features [N, F] of a graph as the net reads them."""
+        self._check_positions(graph)
+        features = graph.features
+        wanted, given = self.feature_names, graph.feature_names
+        if wanted and given and wanted != given:
+            read = np.ones(len(wanted), bool)
+            if self.scaling is not None:
+                read = self.scaling.read
+            features = select_columns(features, match_columns(given, wanted, read))
+        if self.scaling is not None:
+            return self.scaling.apply(features)
+        if features.shape[1] != self.sizes.features:
+            raise ValueError(
+                f"The graph has {features.shape[1]} features, but the model learned "
+                f"from {self.sizes.features}. Give the same columns."
+            )
+        if graph.missing_values:
+            raise ValueError(
+                "Features have missing values, but the model reads them as they are. "
+                "Fill them in."
+            )
+        return features
+
+    def _check_positions(self, graph: Graph) -> None:
+        """Raise `ValueError` for features that mean something else in this graph."""
+        if not self.positions:
+            if graph.positional:
+                raise ValueError(
+                    "The graph has no features of its own, but the model learned from "
+                    "some. Give the same columns."
+                )
+            return
+        own = fingerprint(graph.features) if graph.positional else ()
+        if len(own) != len(self.positions) or not np.allclose(
+            own, self.positions, atol=1e-2
+        ):
+            raise ValueError(
+                "The model learned from positions in the graph that was fitted, which "
+                "had no features; positions in another graph mean something else. Fit "
+                "that graph, or give both graphs features."
+            )
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the result in one file, without pickle; `hopf_jax.load` reads it.
@@ -200,6 +258,13 @@ class Result:
 
 def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+
+
+def with_features(graph: Graph, features: Any) -> Graph:
+    """Return the graph with features as nets read them, which have no names."""
+    return dataclasses.replace(
+        graph, features=features, feature_names=(), missing_values=False
+    )
 
 
 def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:

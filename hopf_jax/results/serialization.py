@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hopf_jax.config import Execution, Number, Whole, config_from_json
+from hopf_jax.graph import Scaling
 from hopf_jax.kernels import (
     Kernel,
     Sizes,
@@ -23,8 +24,9 @@ from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.result import Result, make_net
 from hopf_jax.runtime import is_main, load_npz, write_atomically
 
-_FORMAT = 2
-_OLDER = (1,)  # Without a calibration.
+_FORMAT = 3
+_OLDER = (1, 2)  # Without a calibration; without a scaling.
+_SCALING = "scaling"
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
 # What numpy, zipfile and json raise for a file that is damaged or of another kind.
 _UNREADABLE = (
@@ -42,7 +44,7 @@ def save(result: Result, path: str | os.PathLike) -> None:
     def timeless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{k: v for k, v in r.items() if k != _SECONDS} for r in records]
 
-    meta = {
+    meta: dict[str, Any] = {
         "format": _FORMAT,
         "row": kernel_to_json(result.kernel),  # The key of version 0.1.
         "config": dataclasses.asdict(result.config),
@@ -55,12 +57,15 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "history": timeless(result.history),
         "iterations": timeless(result.iterations),
         "calibration": result.calibration and dataclasses.asdict(result.calibration),
+        "feature_names": result.feature_names,
+        "positions": result.positions,
         "chunk_edges": result.execution.chunk_edges,
     }
-    arrays: dict[str, Any] = {
-        "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
-        "probabilities": result.probabilities,
-    }
+    arrays: dict[str, Any] = {"probabilities": result.probabilities}
+    if result.scaling is not None:
+        meta[_SCALING], found = result.scaling.pack()
+        arrays |= {f"{_SCALING}/{name}": array for name, array in found.items()}
+    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     for t, params in enumerate(result.weights, start=1):
         arrays |= {f"{t}/{name}": np.asarray(params[name]) for name in sorted(params)}
     memory = io.BytesIO()
@@ -78,6 +83,7 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
     try:
         meta, arrays = _read(path)
         fields = _fields(meta, arrays.pop("probabilities"))
+        fields[_SCALING] = _take_scaling(meta, arrays, fields["sizes"])
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
             number, part = name.split("/")
@@ -125,6 +131,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     saved = meta if "chunk_edges" in meta else meta["config"]  # As version 0.1 did.
     execution = Execution(chunk_edges=saved["chunk_edges"])
     names, count = meta["label_names"], len(meta["iterations"])
+    columns, positions = meta.get("feature_names", []), meta.get("positions", [])
     records = (*meta["history"], *meta["iterations"])
     scores = [meta["scores"], *(record["scores"] for record in meta["iterations"])]
     valid = {
@@ -137,6 +144,10 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
         and all(isinstance(name, str) for name in names),
+        "feature_names": isinstance(columns, list)
+        and all(isinstance(name, str) for name in columns),
+        "positions": isinstance(positions, list)
+        and all(map(Number().accepts, positions)),
         "iteration": Whole(1, count).accepts(meta["iteration"]),
         "history": all(isinstance(record, dict) for record in records),
         "scores": all(
@@ -159,9 +170,25 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "execution": execution,
         "sizes": sizes,
         "label_names": tuple(names),
+        "feature_names": tuple(columns),
+        "positions": tuple(positions),
         "probabilities": probabilities,
         "calibration": None if calibration is None else Calibration(**calibration),
     }
+
+
+def _take_scaling(
+    meta: dict[str, Any], arrays: dict[str, np.ndarray], sizes: Sizes
+) -> Scaling | None:
+    """Return how features are scaled, and remove its arrays from the others."""
+    names = [name for name in arrays if name.startswith(f"{_SCALING}/")]
+    found = {name.partition("/")[2]: arrays.pop(name) for name in names}
+    if _SCALING not in meta:
+        return None
+    scaling = Scaling.unpack(meta[_SCALING], found, tuple(meta["feature_names"]))
+    if scaling.num_scaled != sizes.features:
+        raise ValueError("its scaling is of other features")
+    return scaling
 
 
 def _is_float32(array: np.ndarray) -> bool:

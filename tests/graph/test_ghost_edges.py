@@ -115,6 +115,7 @@ CONFIG = Config(
     average_labels=False,
     dropout=0.0,
     max_epochs=60,
+    features="as-is",
 )
 
 

@@ -72,7 +72,7 @@ def test_attributes_of_networkx():
     assert graph.label_names == ("ham", "spam")
     np.testing.assert_array_equal(graph.known, [True, False, True])
     np.testing.assert_array_equal(graph.features, [[1, 2], [3, 4], [5, 6]])
-    with pytest.raises(ValueError, match="node 0 has no attribute 'z'"):
+    with pytest.raises(ValueError, match="No node has an attribute 'z'"):
         Graph.from_networkx(network, "z")
 
 
@@ -131,7 +131,7 @@ def test_unknown_labels(labels):
 
 def test_ids_among_none_keep_their_numbers():
     graph = path(labels=[10, None, 2, 0, 1])
-    assert graph.num_labels == 11 and graph.labels[0, 10] == 1
+    assert graph.label_names == ("0", "1", "2", "10") and graph.labels[0, 3] == 1
 
 
 def test_names_are_sorted_or_in_the_order_given():

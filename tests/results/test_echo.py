@@ -57,7 +57,9 @@ def test_parts_are_scored_by_what_they_read():
 
 
 def test_fit_records_it_from_the_second_iteration_on():
-    config = Config(hidden_size=4, num_iterations=3, max_epochs=3, min_epochs=1)
+    config = Config(
+        hidden_size=4, num_iterations=3, max_epochs=3, min_epochs=1, features="as-is"
+    )
     records = fit(pairs(), config=config).iterations
     assert "summary_f1" not in records[0]
     for record in records[1:]:

@@ -137,6 +137,7 @@ def test_a_result_saved_by_version_0_1(tmp_path):
         min_epochs=0,
         training_summaries="as-printed",
         summary_dropout=0.0,
+        features="as-is",
     )
     assert loaded.iteration == 2 and loaded.scores["train"]["micro_f1"] == 0.5
     np.testing.assert_array_equal(loaded.weights[1]["w_1_psi"], weight)
@@ -193,7 +194,7 @@ def test_other_files_are_refused(path, tmp_path):
             load(tmp_path / name)
     with np.load(path) as archive:
         arrays = dict(archive)
-    text = arrays["meta"].tobytes().replace(b'"format": 2', b'"format": 9')
+    text = arrays["meta"].tobytes().replace(b'"format": 3', b'"format": 9')
     np.savez(tmp_path / "r.npz", **arrays | {"meta": np.frombuffer(text, np.uint8)})
     with pytest.raises(ValueError, match="format 9"):
         load(tmp_path / "r.npz")

@@ -338,7 +338,6 @@ FAULTS = {
         "features[@] is inf",
     ),
     "complex features": (_set("features", 1j, "complex128"), "dtype complex128"),
-    "no features": (_replace(features=None), "features is None"),
     "a column": (_replace(features=np.zeros(3)), "it must be [nodes, features]"),
     "text as features": (_replace(features=[["a"]]), "features has dtype"),
     "ragged features": (_replace(features=[[1], [1, 2]]), "rows of one length?"),
@@ -354,8 +353,8 @@ FAULTS = {
     "more labels": (_longer("labels"), "labels has shape ("),
     "fraction as class": (_set("labels", 0.5, "float64"), "labels[@] is "),
     "class -2": (_set("labels", -2, "float64"), "labels[@] is "),
-    "huge class": (_classes(lambda i: i * 10**9), "labels[1] is 1000000000"),
-    "ragged labels": (_replace(labels=[[1], [0, 1]]), "rows of one length?"),
+    "huge class": (_classes(lambda i: i * 2.0**53), "labels[1] is 9007199254740992"),
+    "ragged labels": (_replace(labels=[[1], [0, 1]]), "of different lengths"),
     "cube of labels": (_replace(labels=np.zeros((2, 2, 2))), "shape (2, 2, 2)"),
     "two labels": (
         _classes(lambda i: np.ones((len(i), 2)), multilabel=False),

@@ -1,0 +1,139 @@
+"""Likely mistakes in calls that make a graph, and messages that name the right call."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def check_call(senders: Any, receivers: Any, features: Any, labels: Any) -> None:
+    """Raise `ValueError` if `from_edges` was given something else than edges."""
+    if hasattr(senders, "nodes") and hasattr(senders, "is_directed"):
+        _refuse("senders is a networkx graph", "from_networkx(graph, features, labels)")
+    if hasattr(senders, "n_node") and hasattr(senders, "senders"):
+        _refuse("senders is a GraphsTuple", "from_jraph(graph, labels)")
+    if hasattr(senders, "edge_index"):
+        _refuse("senders is a Data of PyTorch Geometric", "from_pyg(data)")
+    if sp.issparse(senders):
+        _refuse("senders is a sparse matrix", "from_scipy(adjacency, features, labels)")
+    shape = _shape(senders)
+    if shape is None or len(shape) != 2:
+        _check_swapped(features, labels)
+        return
+    what = f"senders has shape {shape}"
+    if shape[0] == 2:
+        _refuse(
+            f"{what}: it looks like an edge_index",
+            "from_edges(edge_index[0], edge_index[1], features, labels)",
+        )
+    if shape[1] == 2:
+        _refuse(
+            f"{what}: it looks like a list of pairs",
+            "from_edges(pairs[:, 0], pairs[:, 1], features, labels) with "
+            "pairs = numpy.asarray(pairs)",
+        )
+    if shape[0] == shape[1]:
+        _refuse(
+            f"{what}: it looks like an adjacency matrix",
+            "from_scipy(scipy.sparse.csr_array(adjacency), features, labels)",
+        )
+
+
+def check_size(features: Any, labels: Any, num_nodes: int | None) -> None:
+    """Raise `ValueError` for features that have nodes as columns.
+
+    Args:
+      features: As the user gave them.
+      labels: As the user gave them.
+      num_nodes: Number of nodes as the edges have it, if known.
+    """
+    shape, own = _shape(features), _shape(labels)
+    wanted = {num_nodes}
+    if own is not None and len(own) in (1, 2):
+        wanted.add(own[0])
+    if shape is None or len(shape) != 2 or shape[0] in wanted:
+        return
+    if shape[1] in wanted - {None}:
+        raise ValueError(
+            f"features has shape {shape}, but there are {shape[1]} nodes: it looks "
+            "transposed. Give one row per node, features.T."
+        )
+
+
+def check_mask(nodes: Any, num_nodes: int, name: str) -> None:
+    """Raise `ValueError` for a mask of 0 and 1, which would be read as node ids."""
+    shape = _shape(nodes)
+    if shape != (num_nodes,) or num_nodes < 3:
+        return
+    array = np.asarray(nodes)
+    if array.dtype.kind in "iu" and array.max() <= 1 and array.min() >= 0:
+        raise ValueError(
+            f"{name} holds {num_nodes} numbers, all of them 0 or 1: it looks like a "
+            "mask, but whole numbers are node ids. Make it a mask with "
+            f"numpy.asarray({name}, bool)."
+        )
+
+
+def number_from_one(senders: np.ndarray, receivers: np.ndarray, num_nodes: int) -> None:
+    """Raise `ValueError` for node ids that start at 1."""
+    if not senders.size or not receivers.size:
+        return
+    if senders.dtype.kind not in "iu" or receivers.dtype.kind not in "iu":
+        return
+    least = min(senders.min(), receivers.min())
+    if least == 1 and max(senders.max(), receivers.max()) == num_nodes:
+        raise ValueError(
+            f"The ids in senders and receivers run from 1 to {num_nodes}, but nodes "
+            f"are numbered from 0 to {num_nodes - 1}. Subtract 1 from both."
+        )
+
+
+def check_attribute(name: str, found: Iterable[dict], of: str) -> None:
+    """Raise `ValueError` for the name of an attribute that no node or edge has.
+
+    Args:
+      name: The attribute.
+      found: The attributes of all nodes or edges.
+      of: "node" or "edge".
+    """
+    known: dict[str, None] = {}
+    for attributes in found:
+        if name in attributes:
+            return
+        known |= dict.fromkeys(map(str, attributes))
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    listed = ", ".join(map(repr, known)) if known else "none"
+    raise ValueError(
+        f"No {of} has an attribute {name!r}. {hint}The {of}s' attributes: {listed}."
+    )
+
+
+def _check_swapped(features: Any, labels: Any) -> None:
+    one, two = _shape(features), _shape(labels)
+    if one is None or two is None or len(one) != 1 or len(two) != 2:
+        return
+    if one[0] == two[0] or one[0] in two:
+        raise ValueError(
+            f"features has shape {one} and labels has shape {two}: they look swapped. "
+            "Call Graph.from_edges(senders, receivers, features, labels)."
+        )
+
+
+def _refuse(what: str, call: str) -> None:
+    raise ValueError(f"{what}. Call Graph.{call}.")
+
+
+def _shape(values: Any) -> tuple[int, ...] | None:
+    """Return the shape of an array or of nested lists; None of anything else."""
+    shape = getattr(values, "shape", None)
+    if isinstance(shape, tuple):
+        return tuple(int(size) for size in shape)
+    if not isinstance(values, list | tuple):
+        return None
+    try:
+        return np.shape(values)
+    except ValueError:
+        return None
