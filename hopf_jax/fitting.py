@@ -479,7 +479,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
         if not getattr(graph, name).any():
             raise ValueError(
                 f"The graph has no {name} nodes. Give some with graph.with_split(...), "
-                "or draw them with hopf_jax.datasets.split_graph."
+                "or draw them with hopf_jax.split_graph(graph)."
             )
     if graph.num_features == 0:
         raise ValueError("The graph has no features: features has 0 columns.")
