@@ -253,7 +253,7 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
     settings = SETTINGS.get(VERSIONS.get(dataset, dataset))
     if settings is None:
         default = Config() if num_hops is None else Config(num_hops=num_hops)
-        return dataclasses.replace(default, **AS_PRINTED)
+        return dataclasses.replace(default, metric="as-trained", **AS_PRINTED)
     hops = settings.num_hops if num_hops is None else num_hops
     fanouts = settings.fanouts
     if fanouts is not None:
@@ -262,6 +262,7 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
         num_hops=hops,
         hidden_size=settings.hidden,
         num_iterations=NUM_ITERATIONS,
+        metric="as-trained",
         scoring="cardinality",  # As the authors' program does.
         batch_size=settings.batch_size,
         fanouts=fanouts,

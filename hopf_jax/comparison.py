@@ -158,7 +158,7 @@ class Comparison(Tabular):
             alike.setdefault(np.packbits(mask).tobytes(), []).append(fold)
         decided = [
             [
-                decide_as_scored(graph, one.probabilities, one.config.scoring)[mask]
+                _decided(graph, one)[mask]
                 for graph, mask, one in zip(self.graphs, masks, results, strict=True)
             ]
             for results in self.results.values()
@@ -238,6 +238,11 @@ class Comparison(Tabular):
                 )
             )
         return cells
+
+
+def _decided(graph: Graph, result: Result) -> np.ndarray:
+    said, scoring = result.probabilities, result.config.scoring
+    return decide_as_scored(graph, said, scoring, decision=result.decision)
 
 
 def _p(value: float) -> str:

@@ -46,6 +46,7 @@ from hopf_jax.learning import (
 from hopf_jax.results import (
     Result,
     calibrate,
+    make_decision,
     make_net,
     node_scores,
     readable,
@@ -255,8 +256,11 @@ def _fit_teams(
             while not run.finished:
                 run = _iterate(teams, population, whole, config, run, save, bar, tell)
                 save(run)
-    return [
-        Result(
+    results = []
+    for state, own, team, seed in zip(run.teams, given, teams, seeds, strict=True):
+        decision = make_decision(config, team.graph, state.probabilities)
+        probabilities = decision.correct(state.probabilities)
+        result = Result(
             kernel=kernel,
             config=config,
             sizes=net.sizes,
@@ -265,17 +269,18 @@ def _fit_teams(
             label_names=team.graph.label_names,
             weights=state.weights,
             iteration=state.best,
-            probabilities=state.probabilities,
+            probabilities=probabilities,
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(team.graph, state.probabilities),
+            calibration=calibrate(team.graph, probabilities),
+            decision=decision,
             graph=own,
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
         )
-        for state, own, team, seed in zip(run.teams, given, teams, seeds, strict=True)
-    ]
+        results.append(result)
+    return results
 
 
 def _make_population(
@@ -428,11 +433,14 @@ def _complete(
         scale=net.sizes.summary_scale,
         parts=[helper.graph for helper in team.helpers],
     )
+    # What it chooses on validation nodes is chosen anew for every iteration.
+    decision = make_decision(config, graph, predicted)
+    said = decision.correct(predicted)
     own = [record for record in history if record["iteration"] == t]
     record: dict[str, Any] = {
         "iteration": t,
         "epochs": max(record["epoch"] for record in own),
-        "scores": score(graph, predicted, config.scoring),
+        "scores": score(graph, said, config.scoring, decision),
         "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
     if last is not None and t > 1 and config.summary == "labels":
@@ -440,7 +448,7 @@ def _complete(
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance
-    right = node_scores(graph, graph.validation, predicted, config.scoring)
+    right = node_scores(graph, graph.validation, said, config.scoring, decision)
     members, helpers = params[: config.members], params[config.members :]
     state = state._replace(
         summaries=new,

@@ -11,7 +11,7 @@ from hopf_jax import MODELS, Comparison, Config, Graph, compare, fit, metrics
 from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.graph.graph import SPLITS
 from hopf_jax.kernels.table import find_kernel
-from hopf_jax.results.result import score
+from hopf_jax.results import Decision, score
 
 SHORT = Config(num_hops=1, hidden_size=4, max_epochs=2, batch_size=64)
 PLANTED = make_planted(60, 120, 6, 3)
@@ -34,8 +34,12 @@ def pretended_result(graph, share):
     test = np.flatnonzero(graph.test)
     wrong = test[round(share * len(test)) :]
     said[wrong] = 1 - said[wrong]
-    scores = score(graph, said)
-    return dataclasses.replace(any_result(), probabilities=said, scores=scores)
+    return dataclasses.replace(
+        any_result(),
+        probabilities=said,
+        scores=score(graph, said),
+        decision=Decision(multilabel=graph.multilabel),
+    )
 
 
 @pytest.fixture

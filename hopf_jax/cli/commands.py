@@ -21,7 +21,7 @@ from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph, split_graph
-from hopf_jax.results import Result, decide, load
+from hopf_jax.results import Result, load
 from hopf_jax.runtime import sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
@@ -105,14 +105,14 @@ def _predict(options: argparse.Namespace) -> int:
         nodes, graph = _read_new_graph(options, result, settings)
     probabilities = result.predict_proba(graph)
     names = list(result.label_names)
-    decided = decide(probabilities, result.multilabel)
+    decided = result.decision.decide(probabilities)
     if result.multilabel:
         header = ["node", "labels"]
         cells = [[";".join(np.array(names)[row > 0].tolist())] for row in decided]
     else:
         header = ["node", "label", "probability"]
-        highest = probabilities.max(axis=1).tolist()
-        cells = [[names[i], p] for i, p in zip(decided, highest, strict=True)]
+        own = np.take_along_axis(probabilities, decided[:, None], axis=1)[:, 0].tolist()
+        cells = [[names[i], p] for i, p in zip(decided, own, strict=True)]
     shown = probabilities if options.probabilities else probabilities[:, :0]
     text = tables.to_csv(
         header + names[: shown.shape[1]],
@@ -140,7 +140,7 @@ def _compare(options: argparse.Namespace) -> int:
         options.folds,
         share=options.share,
         on=options.on,
-        metric=options.metric,
+        metric=options.score,
         **keywords,
     )
     if options.csv:

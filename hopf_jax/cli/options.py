@@ -138,9 +138,9 @@ def _add_compare(commands: Any) -> None:
     add("--folds", type=int, default=5, help=f"number of splits to draw {default}")
     share = "of the labelled nodes, to train and validate on (default: all but test)"
     add("--share", type=float, help=share)
-    sets, metrics = ("validation", "test"), ("micro_f1", "macro_f1")
+    sets, scores = ("validation", "test"), ("micro_f1", "macro_f1")
     add("--on", choices=sets, default="test", help=f"nodes to score {default}")
-    add("--metric", choices=metrics, default="micro_f1", help=f"score {default}")
+    add("--score", choices=scores, default="micro_f1", help=f"what to show {default}")
     add("--csv", action="store_true", help="print CSV")
     _add_settings(parser)
 

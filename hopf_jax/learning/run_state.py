@@ -59,7 +59,7 @@ class TeamState(NamedTuple):
       right: Score of each node that the iteration to report is chosen by, for each of
         these iterations.
       best: The iteration to report so far (from 1).
-      probabilities: Output [N, C] of that iteration.
+      probabilities: Output [N, C] of that iteration, as the nets gave it.
       finished: Nothing is left to learn.
     """
 

@@ -20,11 +20,12 @@ from hopf_jax.kernels import (
     kernel_to_json,
 )
 from hopf_jax.results.calibration import Calibration
+from hopf_jax.results.decisions import Decision
 from hopf_jax.results.result import Result, make_net
 from hopf_jax.runtime import is_main, load_npz, write_atomically
 
 _FORMAT = 2
-_OLDER = (1,)  # Without a calibration.
+_OLDER = (1,)  # Without a calibration. Those without a decision are as trained.
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
 # What numpy, zipfile and json raise for a file that is damaged or of another kind.
 _UNREADABLE = (
@@ -55,6 +56,7 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "history": timeless(result.history),
         "iterations": timeless(result.iterations),
         "calibration": result.calibration and dataclasses.asdict(result.calibration),
+        "decision": dataclasses.asdict(result.decision),
         "chunk_edges": result.execution.chunk_edges,
     }
     arrays: dict[str, Any] = {
@@ -123,6 +125,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     config, sizes = config_from_json(meta["config"]), Sizes(**meta["sizes"])
     saved = meta if "chunk_edges" in meta else meta["config"]  # As version 0.1 did.
     execution = Execution(chunk_edges=saved["chunk_edges"])
+    saved_rule = meta.get("decision", {"multilabel": meta["multilabel"]})
+    decision = Decision.from_json(saved_rule)
     names, count = meta["label_names"], len(meta["iterations"])
     records = (*meta["history"], *meta["iterations"])
     scores = [meta["scores"], *(record["scores"] for record in meta["iterations"])]
@@ -133,6 +137,9 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         and Number(0, open_below=True).accepts(sizes.summary_scale),
         "seed": Whole(0, 2**32 - 1).accepts(meta["seed"]),
         "multilabel": isinstance(meta["multilabel"], bool),
+        "decision": (decision.metric, decision.multilabel)
+        == (config.metric, meta["multilabel"])
+        and decision.fits(sizes.labels),
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
         and all(isinstance(name, str) for name in names),
@@ -156,6 +163,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     return {name: meta[name] for name in as_saved} | {
         "config": config,
         "execution": execution,
+        "decision": decision,
         "sizes": sizes,
         "label_names": tuple(names),
         "probabilities": probabilities,
