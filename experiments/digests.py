@@ -26,6 +26,7 @@ _PRINTED: dict[str, Any] = {
     "training_summaries": "as-printed",
     "summary_dropout": 0.0,
     "warm_start": True,
+    "metric": "as-trained",
 }
 _FIELDS = {field.name for field in dataclasses.fields(hopf_jax.Config)}
 _CONFIG = hopf_jax.Config(

@@ -253,7 +253,8 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
     settings = SETTINGS.get(VERSIONS.get(dataset, dataset))
     if settings is None:
         default = Config() if num_hops is None else Config(num_hops=num_hops)
-        return dataclasses.replace(default, features="as-is", **AS_PRINTED)
+        default = dataclasses.replace(default, features="as-is", metric="as-trained")
+        return dataclasses.replace(default, **AS_PRINTED)
     hops = settings.num_hops if num_hops is None else num_hops
     fanouts = settings.fanouts
     if fanouts is not None:
@@ -263,6 +264,7 @@ def config_for(dataset: str, num_hops: int | None = None) -> Config:
         num_hops=hops,
         hidden_size=settings.hidden,
         num_iterations=NUM_ITERATIONS,
+        metric="as-trained",
         scoring="cardinality",  # As the authors' program does.
         batch_size=settings.batch_size,
         fanouts=fanouts,

@@ -6,7 +6,7 @@ from hopf_jax.comparison import Comparison, compare
 from hopf_jax.config import Config, Execution
 from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
-from hopf_jax.graph import Graph, open_graph, write_graph
+from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
 from hopf_jax.results import Confidence, Explanation, Result, load
 from hopf_jax.runtime import callbacks, processes
@@ -39,7 +39,9 @@ __all__ = [
     "load",
     "load_dataset",
     "open_graph",
+    "paper_split",
     "processes",
+    "split_graph",
     "write_graph",
 ]
 

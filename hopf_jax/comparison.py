@@ -10,7 +10,7 @@ import numpy as np
 from hopf_jax import metrics
 from hopf_jax.config import Choice, Config, Execution, Number, Whole
 from hopf_jax.fitting import Show, fit, progress_bar
-from hopf_jax.graph import Graph, check_value, draw_split
+from hopf_jax.graph import Graph, check_value, draw_folds
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, Tabular, decide_as_scored
 
@@ -158,7 +158,7 @@ class Comparison(Tabular):
             alike.setdefault(np.packbits(mask).tobytes(), []).append(fold)
         decided = [
             [
-                decide_as_scored(graph, one.probabilities, one.config.scoring)[mask]
+                _decided(graph, one)[mask]
                 for graph, mask, one in zip(self.graphs, masks, results, strict=True)
             ]
             for results in self.results.values()
@@ -240,6 +240,11 @@ class Comparison(Tabular):
         return cells
 
 
+def _decided(graph: Graph, result: Result) -> np.ndarray:
+    said, scoring = result.probabilities, result.config.scoring
+    return decide_as_scored(graph, said, scoring, decision=result.decision)
+
+
 def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
@@ -261,7 +266,7 @@ def compare(
     config: Config | None = None,
     *,
     seed: int = 0,
-    percent: float | None = None,
+    share: float | None = None,
     on: Set = "test",
     metric: Metric = "micro_f1",
     level: float = 0.95,
@@ -278,13 +283,15 @@ def compare(
       graph: A graph with labels. Its test nodes, if it has any, are those of every
         fold. None where `folds` are different graphs.
       models: Names from `hopf_jax.MODELS` and kernels of your own; or {name: kernel}.
-      folds: Number of splits to draw as the paper does, with different training and
-        validation nodes but the same test nodes. Or graphs with splits, for example
+      folds: Number of splits to draw from the labelled nodes, each class spread evenly,
+        with different training and validation nodes but the same test nodes: the
+        graph's own, or a fifth of the labelled nodes. Or graphs with splits, such as
         `[load_dataset("cora", fold=i) for i in range(1, 6)]`.
       config: Settings of every fit; the defaults if None.
       seed: Seed of the drawn splits, the fits and the resamples.
-      percent: Percentage of all nodes for training and validation together, in drawn
-        splits. None for about as many as in the graph's own split, or the paper's 10.
+      share: Share of the labelled nodes for training and validation together, in drawn
+        splits; a fifth of them are for validation. None for as many as in the graph's
+        own split, or for all but the test nodes if it has none.
       on: Nodes to score, "validation" or "test".
       metric: "micro_f1" or "macro_f1".
       level: Level of the bootstrap bounds. Above 0, below 1.
@@ -297,7 +304,7 @@ def compare(
       A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
     """
     kernels = _name_kernels(models)
-    graphs = _draw(graph, folds, percent, seed)
+    graphs = _draw(graph, folds, share, seed)
     results: dict[str, tuple[Result, ...]] = dict.fromkeys(kernels, ())
     # Made before the fits, so that wrong settings fail at once.
     comparison = Comparison(results, graphs, metric, on, seed, level, resamples)
@@ -334,7 +341,7 @@ def _name_kernels(models: Any) -> dict[str, Kernel]:
 
 
 def _draw(
-    graph: Graph | None, folds: Any, percent: float | None, seed: int
+    graph: Graph | None, folds: Any, share: float | None, seed: int
 ) -> tuple[Graph, ...]:
     """Return the folds, each with its split."""
     if graph is not None and not isinstance(graph, Graph):
@@ -348,18 +355,11 @@ def _draw(
                 f"folds is {folds} and graph is {graph}; give a graph and a number of "
                 "folds above 0, or a list of graphs with splits as folds."
             )
-        labelled = graph.train | graph.validation
-        if percent is None:
-            percent = 100 * float(labelled.mean()) if labelled.any() else 10
-        test = graph.test if graph.test.any() else None
-        draw = functools.partial(
-            draw_split, graph.known, percent=percent, seed=seed, test=test
-        )
-        return tuple(graph.with_split(**draw(fold=i + 1)) for i in range(folds))
+        return draw_folds(graph, folds, share=share, seed=seed)
     if isinstance(folds, Graph | str | np.ndarray) or not isinstance(folds, Iterable):
         raise ValueError(f"folds is {folds!r}; give a number or a list of graphs.")
-    if percent is not None:
-        raise ValueError("percent is for folds to draw; these folds have their splits.")
+    if share is not None:
+        raise ValueError("share is for folds to draw; these folds have their splits.")
     graphs = tuple(folds)
     if not graphs:
         raise ValueError("folds is empty; give a number or graphs with splits.")

@@ -147,10 +147,18 @@ class Config:
         (each is weighted by its confidence). Known labels are always read.
       summary: What an iteration passes on to the next: "labels" (predicted labels, and
         the known ones of training nodes) or "hidden" (h_K).
+      metric: The score that predictions are made for: "micro" (the likeliest label, for
+        the highest accuracy; with several labels per node, those above one threshold,
+        chosen on validation nodes by micro-F1), "macro" (rare labels are favoured as
+        far as it raises macro-F1 on validation nodes; a threshold per label),
+        "balanced" (labels are predicted as if all were equally common, for the highest
+        mean recall), or "as-trained" (the net's own output, as in the paper: the
+        largest, or those above one half). Probabilities are corrected to the labels'
+        true shares, except with "as-trained". Training does not depend on it.
       scoring: Which labels count as predicted when a multi-label node is scored:
-        "threshold" (those above one half), or "cardinality" (as many of the likeliest
-        as the node has, which is how the paper's authors score). `predict` always uses
-        the threshold.
+        "threshold" (those above their threshold), or "cardinality" (as many of the
+        likeliest as the node has, which is how the paper's authors score). `predict`
+        always uses thresholds.
       batch_size: Number of root nodes per batch. 1 or more.
       batches_per_step: Number of batches whose mean gradient makes one training step;
         `Execution.devices` share them. 1 or more.
@@ -204,6 +212,7 @@ class Config:
     folds: int = constrained(Whole(0, 1000), 0)
     caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"
+    metric: Literal["micro", "macro", "balanced", "as-trained"] = "micro"
     scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = constrained(Whole(1), 128)
     batches_per_step: int = constrained(Whole(1), 1)
@@ -293,14 +302,15 @@ class Execution:
 def config_from_json(data: Mapping[str, Any]) -> Config:
     """Return saved settings, also those that an earlier version saved.
 
-    It saved some of `Execution` among them, read features as they were, and trained on
-    summaries as printed.
+    It saved some of `Execution` among them, read features as they were, trained on
+    summaries as printed, and took the output of a net as it is.
     """
     execution = {field.name for field in dataclasses.fields(Execution)}
     earlier: dict[str, Any] = {
         "features": "as-is",
         "training_summaries": "as-printed",
         "summary_dropout": 0.0,
+        "metric": "as-trained",
     }
     found = {n: v for n, v in data.items() if n not in execution}
     return Config(**earlier | found)

@@ -53,6 +53,7 @@ from hopf_jax.learning import (
 from hopf_jax.results import (
     Result,
     calibrate,
+    make_decision,
     make_net,
     node_scores,
     readable,
@@ -263,8 +264,13 @@ def _fit_teams(
             while not run.finished:
                 run = _iterate(teams, population, whole, config, run, save, bar, tell)
                 save(run)
-    return [
-        Result(
+    results = []
+    for state, own, scaling, team, seed in zip(
+        run.teams, given, scalings, teams, seeds, strict=True
+    ):
+        decision = make_decision(config, team.graph, state.judged, team.judged)
+        probabilities = decision.correct(state.probabilities)
+        result = Result(
             kernel=kernel,
             config=config,
             sizes=net.sizes,
@@ -273,11 +279,12 @@ def _fit_teams(
             label_names=team.graph.label_names,
             weights=state.weights,
             iteration=state.best,
-            probabilities=state.probabilities,
+            probabilities=probabilities,
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(team.judged, state.judged),
+            calibration=calibrate(team.judged, decision.correct(state.judged)),
+            decision=decision,
             scaling=scaling,
             feature_names=own.feature_names,
             positions=fingerprint(own.features) if own.positional else (),
@@ -285,10 +292,8 @@ def _fit_teams(
             # Devices cannot be pickled, and predictions use the first.
             execution=dataclasses.replace(execution, devices=None),
         )
-        for state, own, scaling, team, seed in zip(
-            run.teams, given, scalings, teams, seeds, strict=True
-        )
-    ]
+        results.append(result)
+    return results
 
 
 def _make_population(
@@ -445,8 +450,11 @@ def _complete(
     )
     # What this iteration is judged by: predictions of nodes whose labels no net saw.
     judged = predicted if held_out is None else held_out
-    scores = score(team.judged, judged, config.scoring)
-    scores |= score(graph, predicted, config.scoring)
+    # What it chooses on validation nodes is chosen anew for every iteration.
+    decision = make_decision(config, graph, judged, team.judged)
+    corrected = decision.correct(judged)
+    scores = score(team.judged, corrected, config.scoring, decision)
+    scores |= score(graph, decision.correct(predicted), config.scoring, decision)
     own = [record for record in history if record["iteration"] == t]
     record: dict[str, Any] = {
         "iteration": t,
@@ -459,7 +467,8 @@ def _complete(
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance
-    right = node_scores(team.judged, team.judged.validation, judged, config.scoring)
+    nodes = team.judged.validation
+    right = node_scores(team.judged, nodes, corrected, config.scoring, decision)
     count = config.num_members
     members, helpers = params[:count], params[count:]
     state = state._replace(
@@ -499,7 +508,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
         if not getattr(graph, name).any():
             raise ValueError(
                 f"The graph has no {name} nodes. Give some with graph.with_split(...), "
-                "or draw them with hopf_jax.datasets.split_graph."
+                "or draw them with hopf_jax.split_graph(graph)."
             )
     if graph.num_features == 0:
         raise ValueError("The graph has no features: features has 0 columns.")

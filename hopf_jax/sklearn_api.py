@@ -154,9 +154,10 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Return labels [n], or a 0/1 matrix [n, C], of nodes as `fit` takes them."""
         said = self.predict_proba(X)
+        decided = self.result_.decision.decide(said)
         if self._multilabel:
-            return (said > 0.5).astype(np.int64)
-        return self.classes_[said.argmax(axis=1)]
+            return decided.astype(np.int64)
+        return self.classes_[decided]
 
     def __sklearn_clone__(self) -> Self:
         """Return an estimator with the same settings that shares the graph."""

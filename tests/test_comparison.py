@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hopf_jax import MODELS, Comparison, Config, Graph, compare, fit, metrics
-from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.graph.graph import SPLITS
 from hopf_jax.kernels.table import find_kernel
-from hopf_jax.results.result import score
+from hopf_jax.results import Decision, score
 
 SHORT = Config(num_hops=1, hidden_size=4, max_epochs=2, batch_size=64)
 PLANTED = make_planted(60, 120, 6, 3)
@@ -20,12 +20,12 @@ BASELINES = ("bl-node", "bl-neigh")
 
 @pytest.fixture(scope="module")
 def found():
-    return compare(PLANTED, BASELINES, 2, SHORT, seed=3, percent=40, progress=False)
+    return compare(PLANTED, BASELINES, 2, SHORT, seed=3, share=0.4, progress=False)
 
 
 @functools.cache
 def any_result():
-    return fit(split_graph(PLANTED, percent=40), "bl-node", SHORT, progress=False)
+    return fit(paper_split(PLANTED, percent=40), "bl-node", SHORT, progress=False)
 
 
 def pretended_result(graph, share):
@@ -34,8 +34,12 @@ def pretended_result(graph, share):
     test = np.flatnonzero(graph.test)
     wrong = test[round(share * len(test)) :]
     said[wrong] = 1 - said[wrong]
-    scores = score(graph, said)
-    return dataclasses.replace(any_result(), probabilities=said, scores=scores)
+    return dataclasses.replace(
+        any_result(),
+        probabilities=said,
+        scores=score(graph, said),
+        decision=Decision(multilabel=graph.multilabel),
+    )
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def test_folds_are_drawn_by_number(found):
     np.testing.assert_array_equal(first.test, PLANTED.test)  # Its own are kept.
     np.testing.assert_array_equal(second.test, PLANTED.test)
     assert (first.train != second.train).any()
-    assert first.train.sum() + first.validation.sum() == 23  # 40%, rounded.
+    assert first.train.sum() + first.validation.sum() == 24
 
 
 def test_a_fold_is_an_ordinary_fit(found):
@@ -79,13 +83,13 @@ def test_a_fold_is_an_ordinary_fit(found):
 
 
 def test_as_many_nodes_as_in_the_graphs_own_split(perfect_fit):
-    own = split_graph(PLANTED, percent=30)
+    own = paper_split(PLANTED, percent=30)
     again = compare(own, ["bl-node"], 1, SHORT, progress=False).graphs[0]
-    assert (again.train | again.validation).sum() in (16, 17)  # It has 17.
+    assert (again.train | again.validation).sum() == (own.train | own.validation).sum()
     bare = PLANTED.with_split()
     drawn = compare(bare, ["bl-node"], 1, SHORT, progress=False).graphs[0]
-    assert (drawn.train | drawn.validation).sum() == 5  # A tenth, rounded.
-    assert drawn.test.sum() == 12
+    assert (drawn.train | drawn.validation | drawn.test).all()
+    assert (drawn.train.sum(), drawn.test.sum()) == (38, 12)
 
 
 def test_folds_may_be_graphs(found):
@@ -97,7 +101,7 @@ def test_folds_may_be_graphs(found):
 
 
 def test_progress_shows_the_time_left(perfect_fit, capsys):
-    compare(PLANTED, ["bl-node"], 2, SHORT, percent=40, progress=True)
+    compare(PLANTED, ["bl-node"], 2, SHORT, share=0.4, progress=True)
     out, err = capsys.readouterr()
     assert out == ""
     assert "2/2" in err and "<" in err and "model=bl-node" in err
@@ -118,7 +122,7 @@ def test_progress_shows_the_time_left(perfect_fit, capsys):
         ({"folds": [PLANTED, 3]}, r"folds\[1\] is a int"),
         ({"folds": [PLANTED.with_split()]}, r"folds\[0\] has no train nodes"),
         ({"folds": [PLANTED.with_split([0], [1])]}, r"folds\[0\] has no test nodes"),
-        ({"folds": [PLANTED], "percent": 5}, "percent is for folds to draw"),
+        ({"folds": [PLANTED], "share": 0.5}, "share is for folds to draw"),
         ({"graph": None}, "graph is None"),
         ({"graph": "cora"}, "graph is a str"),
         ({"on": "train"}, "on is 'train'"),
@@ -127,7 +131,8 @@ def test_progress_shows_the_time_left(perfect_fit, capsys):
         ({"level": "most"}, "level is 'most'"),
         ({"seed": -1}, "seed is -1"),
         ({"resamples": 0}, "resamples is 0"),
-        ({"percent": 99}, "percent is 99"),
+        ({"share": 0.99}, "share is 0.99"),
+        ({"share": 99}, "share is 99; give .* such as 0.99"),
     ],
 )
 def test_bad_input_fails_before_anything_is_fitted(change, message, monkeypatch):
@@ -284,7 +289,7 @@ def test_folds_may_have_different_kinds_of_labels(perfect_fit):
         np.random.default_rng(0).integers(0, 2, (60, 4)),
         multilabel=True,
     )
-    folds = [split_graph(PLANTED, percent=40), split_graph(many, percent=40)]
+    folds = [paper_split(PLANTED, percent=40), paper_split(many, percent=40)]
     found = compare(None, ["bl-node"], folds, SHORT, progress=False)
     assert len(found.table["bl-node"]) == 2
     (line,) = found.lines

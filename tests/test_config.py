@@ -23,6 +23,7 @@ BAD = {
     "members": (*WHOLE, 0, 1001),
     "caution": ("all", None, True),
     "summary": ("label", None, 1),
+    "metric": ("accuracy", None, 1),
     "scoring": ("top", None),
     "batch_size": (*WHOLE, 0),
     "batches_per_step": (*WHOLE, 0),

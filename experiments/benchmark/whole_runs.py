@@ -33,6 +33,7 @@ QUICK = Case(
         max_epochs=30,
         min_epochs=5,
         patience=5,
+        metric="as-trained",
         **paper.AS_PRINTED,
     ),
 )

@@ -20,8 +20,8 @@ from hopf_jax.cli.options import make_parser, settings_of
 from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
-from hopf_jax.graph import SPLITS, Graph
-from hopf_jax.results import Result, decide, load
+from hopf_jax.graph import SPLITS, Graph, split_graph
+from hopf_jax.results import Result, load
 from hopf_jax.runtime import sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
@@ -61,14 +61,11 @@ def _fit(options: argparse.Namespace) -> int:
     if options.split is not None:
         sets = tables.read_split(options.split, settings.nodes, not options.no_header)
     if sets is None:
-        percent = 10.0 if options.percent is None else options.percent
-        sets = datasets.draw_split(
-            graph.known, percent=percent, fold=options.fold, seed=options.seed
-        )
-        _report(
-            options, f"No split is given: drawn, fold {options.fold}, {percent:g}%."
-        )
-    graph = graph.with_split(**sets)
+        shares = {name: getattr(options, name) for name in SPLITS}
+        graph = split_graph(graph, **shares, seed=options.seed)
+        _report(options, "No split is given: the labelled nodes are split at random.")
+    else:
+        graph = graph.with_split(**sets)
     _report(options, repr(graph))
     result = fit(graph, options.model, **keywords)
     _save_model(options.out, result, settings)
@@ -108,14 +105,14 @@ def _predict(options: argparse.Namespace) -> int:
         nodes, graph = _read_new_graph(options, result, settings)
     probabilities = result.predict_proba(graph)
     names = list(result.label_names)
-    decided = decide(probabilities, result.multilabel)
+    decided = result.decision.decide(probabilities)
     if result.multilabel:
         header = ["node", "labels"]
         cells = [[";".join(np.array(names)[row > 0].tolist())] for row in decided]
     else:
         header = ["node", "label", "probability"]
-        highest = probabilities.max(axis=1).tolist()
-        cells = [[names[i], p] for i, p in zip(decided, highest, strict=True)]
+        own = np.take_along_axis(probabilities, decided[:, None], axis=1)[:, 0].tolist()
+        cells = [[names[i], p] for i, p in zip(decided, own, strict=True)]
     shown = probabilities if options.probabilities else probabilities[:, :0]
     text = tables.to_csv(
         header + names[: shown.shape[1]],
@@ -141,9 +138,9 @@ def _compare(options: argparse.Namespace) -> int:
         graph,
         [name.strip() for name in options.models.split(",")],
         options.folds,
-        percent=options.percent,
+        share=options.share,
         on=options.on,
-        metric=options.metric,
+        metric=options.score,
         **keywords,
     )
     if options.csv:

@@ -92,11 +92,13 @@ def _add_fit(commands: Any) -> None:
     _add_tables(parser)
     add = parser.add_argument
     add("--out", type=pathlib.Path, required=True, help="folder to write the model to")
-    names = f"one of {', '.join(MODELS)} (default: %(default)s)"
+    default = "(default: %(default)s)"
+    names = f"one of {', '.join(MODELS)} {default}"
     add("--model", default=DEFAULT_MODEL, metavar="NAME", help=names)
     add("--split", metavar="FILE", help="table with the columns node and set")
-    fold = "number of the split to draw if none is given (default: 1)"
-    add("--fold", type=int, default=1, help=fold)
+    for name, share in (("train", 0.8), ("validation", 0.2), ("test", 0.0)):
+        text = f"share of the labelled nodes for {name}, if no split is given {default}"
+        add(f"--{name}", type=float, default=share, metavar="SHARE", help=text)
     _add_settings(parser)
 
 
@@ -135,9 +137,11 @@ def _add_compare(commands: Any) -> None:
     names = f"some of {', '.join(MODELS)} {default}"
     add("--models", default=",".join(FIRST_MODELS), metavar="A,B", help=names)
     add("--folds", type=int, default=5, help=f"number of splits to draw {default}")
-    sets, metrics = ("validation", "test"), ("micro_f1", "macro_f1")
+    share = "of the labelled nodes, to train and validate on (default: all but test)"
+    add("--share", type=float, help=share)
+    sets, scores = ("validation", "test"), ("micro_f1", "macro_f1")
     add("--on", choices=sets, default="test", help=f"nodes to score {default}")
-    add("--metric", choices=metrics, default="micro_f1", help=f"score {default}")
+    add("--score", choices=scores, default="micro_f1", help=f"what to show {default}")
     add("--csv", action="store_true", help="print CSV")
     _add_settings(parser)
 
@@ -182,10 +186,8 @@ def _add_tables(parser: Any) -> None:
 
 
 def _add_settings(parser: Any) -> None:
-    """Add options of drawn splits, and one per field of `Config` and `Execution`."""
+    """Add a seed, and one option per field of `Config` and `Execution`."""
     add = parser.add_argument
-    percent = "of all nodes, to train and validate on in drawn splits (default: 10)"
-    add("--percent", type=float, help=percent)
     add("--seed", type=int, default=0, help="random seed (default: 0)")
     add("--quiet", action="store_true", help="no progress bar and no messages")
     for title, kind in (("settings", Config), ("execution", Execution)):

@@ -10,4 +10,4 @@ from hopf_jax.datasets.synthetic import (
     make_random,
     write_random,
 )
-from hopf_jax.graph import draw_split, normalize_rows, split_graph
+from hopf_jax.graph import normalize_rows, paper_masks, paper_split, split_graph

@@ -17,9 +17,9 @@ from hopf_jax.graph import (
     Graph,
     check_draw,
     decode_split,
-    draw_split,
     normalize_rows,
-    split_graph,
+    paper_masks,
+    paper_split,
 )
 
 
@@ -42,7 +42,7 @@ def load_dataset(
     Args:
       name: Name of the dataset.
       fold: Number of the training set, 1 or more. The authors' set is used if they
-        published it (10%, folds 1 to 5); else it is drawn by `draw_split`.
+        published it (10%, folds 1 to 5); else it is drawn as by `paper_split`.
       percent: Share of all nodes for training and validation together.
       seed: Seed of random splits and of synthetic graphs.
       split: "transductive", or "inductive" for the disjoint training and test graphs
@@ -76,7 +76,7 @@ def load_dataset(
         return SYNTHETIC[name]()  # It is not random, and has a split of its own.
     if name in SYNTHETIC:
         graph = SYNTHETIC[name](seed=seed)
-        graph = split_graph(graph, percent=percent, fold=fold, seed=seed)
+        graph = paper_split(graph, percent=percent, fold=fold, seed=seed)
         if normalize:
             graph = dataclasses.replace(graph, features=normalize_rows(graph.features))
         return graph
@@ -176,4 +176,4 @@ def _transductive_split(
         )
     # The authors' test nodes are used at other percentages, too.
     test = next((decode_split(v)["test"] for v in published.values()), None)
-    return draw_split(known, percent=percent, fold=fold, seed=seed, test=test)
+    return paper_masks(known, percent=percent, fold=fold, seed=seed, test=test)

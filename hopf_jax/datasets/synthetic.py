@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hopf_jax.config import Number
-from hopf_jax.graph import Graph, check_value, check_whole, draw_split, new_graph_folder
+from hopf_jax.graph import (
+    Graph,
+    check_value,
+    check_whole,
+    new_graph_folder,
+    paper_masks,
+)
 
 _EDGES_AT_ONCE = 1 << 22
 _ROWS_AT_ONCE = 1 << 18
@@ -257,4 +263,4 @@ def _split(
 ) -> Graph:
     names = tuple(map(str, range(num_labels)))
     graph = Graph.from_edges(edges[0], edges[1], features, labels, label_names=names)
-    return graph.with_split(**draw_split(graph.known, seed=seed))
+    return graph.with_split(**paper_masks(graph.known, seed=seed))

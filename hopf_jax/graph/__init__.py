@@ -6,7 +6,15 @@ from hopf_jax.graph.ghost_edges import add_ghost_edges
 from hopf_jax.graph.graph import SPLITS, Graph
 from hopf_jax.graph.positions import fingerprint
 from hopf_jax.graph.scaling import Scaling, learn_scaling, select_columns
-from hopf_jax.graph.splits import check_draw, decode_split, draw_split, split_graph
+from hopf_jax.graph.splits import (
+    check_draw,
+    decode_split,
+    draw_folds,
+    paper_masks,
+    paper_split,
+    split_graph,
+    stratified_folds,
+)
 from hopf_jax.graph.storage import new_graph_folder, open_graph, write_graph
 from hopf_jax.graph.validation import (
     check_ids,

@@ -59,9 +59,8 @@ class TeamState(NamedTuple):
       right: Score of each node that the iteration to report is chosen by, for each of
         these iterations.
       best: The iteration to report so far (from 1).
-      probabilities: Output [N, C] of that iteration.
-      judged: Probabilities [N, C] that it was chosen by; the same, unless members have
-        folds.
+      probabilities: Output [N, C] of that iteration, as the nets gave it.
+      judged: Output [N, C] that it was chosen by; the same, unless members have folds.
       finished: Nothing is left to learn.
     """
 

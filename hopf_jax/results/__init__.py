@@ -1,17 +1,15 @@
 """What `fit` returns: predictions, scores, confidence, explanations and figures."""
 
 from hopf_jax.results.calibration import Confidence, calibrate
+from hopf_jax.results.decisions import (
+    Decision,
+    decide_as_scored,
+    make_decision,
+    node_scores,
+    score,
+)
 from hopf_jax.results.echo import summary_scores
 from hopf_jax.results.explanations import Explanation, influences
-from hopf_jax.results.result import (
-    Result,
-    decide,
-    decide_as_scored,
-    make_net,
-    node_scores,
-    readable,
-    score,
-    with_features,
-)
+from hopf_jax.results.result import Result, make_net, readable, with_features
 from hopf_jax.results.serialization import load
 from hopf_jax.results.text_tables import Tabular

@@ -2,7 +2,8 @@
 
 Guo et al. 2017, "On calibration of modern neural networks": probabilities become
 softmax(logits / T), or sigmoid(logits / T) with several labels per node. Predicted
-labels stay the same; only their probabilities change.
+labels stay the same; only their probabilities change. Label weights of the loss are
+undone before (`results.decisions`): a temperature cannot undo them.
 """
 
 import dataclasses
@@ -43,20 +44,23 @@ class Confidence(Tabular):
 
     Attributes:
       probabilities: [n, C].
+      predicted: The predictions, class ids [n] or a 0/1 matrix [n, C].
       multilabel: Several labels per node.
       calibration: The temperature and the errors before and after it.
     """
 
     probabilities: np.ndarray
+    predicted: np.ndarray
     multilabel: bool
     calibration: Calibration
 
     @property
     def values(self) -> np.ndarray:
         """Probability that a prediction is right: [n], or [n, C] if multi-label."""
+        said = self.probabilities
         if self.multilabel:
-            return np.maximum(self.probabilities, 1 - self.probabilities)
-        return self.probabilities.max(axis=1)
+            return np.where(self.predicted > 0, said, 1 - said)
+        return np.take_along_axis(said, self.predicted[:, None], axis=1)[:, 0]
 
     @property
     def temperature(self) -> float:

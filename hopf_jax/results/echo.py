@@ -13,7 +13,7 @@ from hopf_jax.config import Config
 from hopf_jax.graph import SPLITS, Graph
 from hopf_jax.learning import Team
 from hopf_jax.metrics import f1_scores
-from hopf_jax.results.result import decide_as_scored
+from hopf_jax.results.decisions import decide_as_scored
 
 _MOST = 5_000  # Nodes per set that are scored, about.
 

@@ -72,7 +72,7 @@ class Explanation(Tabular):
       nodes: [n] ids of the nodes it can read, itself first, by hop.
       hops: [n] their distances.
       attributes, labels: [n] their shares.
-      predictions: [n] their predicted labels.
+      predictions: [n] their predicted labels; the likeliest of each, if several.
       edges: [e, 2] indices into `nodes`: the first reads the second.
     """
 
@@ -204,7 +204,11 @@ def explain(
     """
     net, graph, summaries, predicted = result._replay(graph)
     label_names = result.label_names
-    column = _find_label(label, label_names, predicted[node])
+    if result.multilabel:
+        decided = predicted.argmax(axis=1)
+    else:
+        decided = result.decision.decide(predicted)
+    column = _find_label(label, label_names, int(decided[node]))
     cotangent = np.zeros((1, len(label_names)), np.float32)
     cotangent[0, column] = 1
     if not result.multilabel and len(label_names) > 1:
@@ -224,7 +228,6 @@ def explain(
     names = ("own", *(f"hop {hop}" for hop in range(1, len(by_hop))))
     shares = dict(zip(names, by_hop.tolist(), strict=True))
     readers = np.repeat(np.arange(len(subgraph.indptr) - 1), np.diff(subgraph.indptr))
-    likeliest = predicted[subgraph.nodes].argmax(axis=1)
     return Explanation(
         node=node,
         label=label_names[column],
@@ -234,14 +237,14 @@ def explain(
         hops=found.hops,
         attributes=attributes,
         labels=labels,
-        predictions=tuple(label_names[i] for i in likeliest),
+        predictions=tuple(label_names[i] for i in decided[subgraph.nodes]),
         edges=np.stack([readers, subgraph.senders], axis=1),
     )
 
 
-def _find_label(label: Any, names: Sequence[str], predicted: np.ndarray) -> int:
+def _find_label(label: Any, names: Sequence[str], predicted: int) -> int:
     if label is None:
-        return int(predicted.argmax())
+        return predicted
     if isinstance(label, str) and label in names:
         return list(names).index(label)
     if isinstance(label, int | np.integer) and 0 <= label < len(names):

@@ -1,4 +1,4 @@
-"""`Result`, which `fit` returns, and the scoring of predictions."""
+"""`Result`, which `fit` returns."""
 
 import dataclasses
 import os
@@ -9,7 +9,6 @@ import numpy as np
 from hopf_jax.batching import shuffle_neighbors, thin
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import (
-    SPLITS,
     Graph,
     Scaling,
     add_ghost_edges,
@@ -22,8 +21,8 @@ from hopf_jax.graph import (
 )
 from hopf_jax.inference import WholeGraph, replay
 from hopf_jax.kernels import Kernel, Net, Sizes
-from hopf_jax.metrics import f1_scores
 from hopf_jax.results.calibration import Calibration, Confidence, soften
+from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
 
 
@@ -43,10 +42,12 @@ class Result:
       iteration: The reported iteration (from 1): the last whose validation micro +
         macro F1 is within two standard errors of the best, node by node.
       probabilities: [N, C] for the graph that was fitted, by the reported iteration,
-        averaged over earlier ones if `Config.average_labels`.
+        averaged over earlier ones if `Config.average_labels`, and corrected to the
+        labels' true shares, unless `Config.metric` is "as-trained".
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
       history: One record per epoch and net: iteration, epoch, train_ and validation_
-        loss, micro_f1 and macro_f1, learning_rate, seconds; member, where there are
+        loss, micro_f1 and macro_f1 (of the net's own output, whatever
+        `Config.metric`), learning_rate, seconds; member, where there are
         several nets, with helpers of cross-fitted summaries after the members.
       iterations: One record per iteration: its scores, epochs and seconds; and from the
         second on summary_f1, how well the label summaries that nodes of each set read
@@ -57,6 +58,7 @@ class Result:
         they are.
       feature_names: Names of the columns that were learned from, or ().
       positions: If features were made from the edges, numbers by which they are known.
+      decision: The rule that turns the net's output into probabilities and labels.
       graph: The graph that was fitted; not saved, so None after `load`.
       execution: How graphs are predicted; of it, the chunk size is saved.
     """
@@ -77,6 +79,7 @@ class Result:
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] = ()
     positions: tuple[float, ...] = ()
+    decision: Decision = dataclasses.field(default_factory=Decision)
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
 
@@ -116,10 +119,12 @@ class Result:
     def predict(self, nodes: Any = None) -> np.ndarray:
         """Return class ids [n], or a 0/1 matrix [n, C] if multi-label.
 
+        `Config.metric` says which score they are chosen for.
+
         Args:
           nodes: As in `predict_proba`.
         """
-        return decide(self.predict_proba(nodes), self.multilabel)
+        return self.decision.decide(self.predict_proba(nodes))
 
     def confidence(self, nodes: Any = None) -> Confidence:
         """Return probabilities calibrated on the validation nodes.
@@ -139,7 +144,8 @@ class Result:
             )
         said = self.predict_proba(nodes)
         calibrated = soften(said, self.calibration.temperature, self.multilabel)
-        return Confidence(calibrated, self.multilabel, self.calibration)
+        predicted = self.decision.decide(said)
+        return Confidence(calibrated, predicted, self.multilabel, self.calibration)
 
     def explain(
         self, node: int, graph: Graph | None = None, *, label: int | str | None = None
@@ -151,7 +157,8 @@ class Result:
         Args:
           node: Its id.
           graph: A graph with the same features; None for the graph that was fitted.
-          label: Id or name of the label to explain; None for the likeliest.
+          label: Id or name of the label to explain; None for the predicted one, or the
+            likeliest where nodes have several.
 
         Returns:
           An `Explanation`: `shares` of the node's own attributes, of each hop and of
@@ -173,7 +180,7 @@ class Result:
 
         Returns:
           The net, the graph as it reads it, the label summaries that the last iteration
-          read, and its output [N, C].
+          read, and probabilities [N, C].
         """
         graph = with_features(graph, self._read_features(graph))
         if graph.train.any() and graph.num_labels != self.sizes.labels:
@@ -191,8 +198,8 @@ class Result:
         whole = WholeGraph(graph, self.execution.chunk_edges)
         net = make_net(self.kernel, self.config, self.sizes)
         weights = self.weights[: self.iteration]
-        found = replay(net, weights, whole, self.config, self.multilabel)
-        return net, graph, *found
+        read, output = replay(net, weights, whole, self.config, self.multilabel)
+        return net, graph, read, self.decision.correct(output)
 
     def _read_features(self, graph: Graph) -> Any:
         """Return features [N, F] of a graph as the net reads them."""
@@ -283,55 +290,3 @@ def readable(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Graph:
         graph = thin(graph, config.neighbor_fraction, seed)
     graph = add_ghost_edges(graph, config.ghost_edges)
     return shuffle_neighbors(graph, seed) if kernel.aggregate.ordered else graph
-
-
-def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
-    """Return class ids [n], or labels above one half as a 0/1 matrix [n, C]."""
-    if multilabel:
-        return (probabilities > 0.5).astype(np.uint8)
-    return probabilities.argmax(axis=1)
-
-
-def decide_as_scored(
-    graph: Graph,
-    probabilities: np.ndarray,
-    scoring: str,
-    nodes: np.ndarray | slice = slice(None),
-) -> np.ndarray:
-    """Return the 0/1 matrix [n, C] that is compared with the labels of these nodes."""
-    if graph.multilabel and scoring == "cardinality":
-        return likeliest(probabilities, graph.labels[nodes].sum(axis=1))
-    decided = decide(probabilities, graph.multilabel)
-    if graph.multilabel:
-        return decided
-    return np.eye(graph.num_labels, dtype=np.uint8)[decided]
-
-
-def likeliest(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the `counts` [n] likeliest labels of each node as a 0/1 matrix [n, C]."""
-    order = np.argsort(-probabilities, axis=1, kind="stable")
-    rank = np.argsort(order, axis=1, kind="stable")
-    return (rank < counts[:, None]).astype(np.uint8)
-
-
-def score(
-    graph: Graph, probabilities: np.ndarray, scoring: str = "threshold"
-) -> dict[str, dict[str, float]]:
-    """Return the F1 scores of each set that has nodes."""
-    decided = decide_as_scored(graph, probabilities, scoring)
-    return {
-        name: f1_scores(graph.labels[mask], decided[mask])
-        for name in SPLITS
-        if (mask := getattr(graph, name)).any()
-    }
-
-
-def node_scores(
-    graph: Graph, nodes: np.ndarray, probabilities: np.ndarray, scoring: str
-) -> np.ndarray:
-    """Return the F1 of each node's labels; 1 or 0 where a node has one label."""
-    decided = decide_as_scored(graph, probabilities, scoring)[nodes]
-    true = graph.labels[nodes]
-    hits = np.minimum(decided, true).sum(axis=1, dtype=np.float64)
-    named = decided.sum(axis=1, dtype=np.float64) + true.sum(axis=1, dtype=np.float64)
-    return np.where(named > 0, 2 * hits / np.maximum(named, 1), 1)

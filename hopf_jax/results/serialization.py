@@ -21,11 +21,12 @@ from hopf_jax.kernels import (
     kernel_to_json,
 )
 from hopf_jax.results.calibration import Calibration
+from hopf_jax.results.decisions import Decision
 from hopf_jax.results.result import Result, make_net
 from hopf_jax.runtime import is_main, load_npz, write_atomically
 
 _FORMAT = 3
-_OLDER = (1, 2)  # Without a calibration; without a scaling.
+_OLDER = (1, 2)  # Without a calibration; without a scaling or a decision.
 _SCALING = "scaling"
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
 # What numpy, zipfile and json raise for a file that is damaged or of another kind.
@@ -59,6 +60,7 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "calibration": result.calibration and dataclasses.asdict(result.calibration),
         "feature_names": result.feature_names,
         "positions": result.positions,
+        "decision": dataclasses.asdict(result.decision),
         "chunk_edges": result.execution.chunk_edges,
     }
     arrays: dict[str, Any] = {"probabilities": result.probabilities}
@@ -130,6 +132,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     config, sizes = config_from_json(meta["config"]), Sizes(**meta["sizes"])
     saved = meta if "chunk_edges" in meta else meta["config"]  # As version 0.1 did.
     execution = Execution(chunk_edges=saved["chunk_edges"])
+    saved_rule = meta.get("decision", {"multilabel": meta["multilabel"]})
+    decision = Decision.from_json(saved_rule)
     names, count = meta["label_names"], len(meta["iterations"])
     columns, positions = meta.get("feature_names", []), meta.get("positions", [])
     records = (*meta["history"], *meta["iterations"])
@@ -141,6 +145,9 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         and Number(0, open_below=True).accepts(sizes.summary_scale),
         "seed": Whole(0, 2**32 - 1).accepts(meta["seed"]),
         "multilabel": isinstance(meta["multilabel"], bool),
+        "decision": (decision.metric, decision.multilabel)
+        == (config.metric, meta["multilabel"])
+        and decision.fits(sizes.labels),
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
         and all(isinstance(name, str) for name in names),
@@ -168,6 +175,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     return {name: meta[name] for name in as_saved} | {
         "config": config,
         "execution": execution,
+        "decision": decision,
         "sizes": sizes,
         "label_names": tuple(names),
         "feature_names": tuple(columns),

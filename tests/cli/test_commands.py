@@ -157,9 +157,10 @@ def test_a_split_from_a_file_or_drawn(tables_of_planted, tmp_path, fitted_graphs
     found = [np.flatnonzero(getattr(fitted_graphs[0], s)).tolist() for s in SPLITS]
     assert found == [[3], [1], [0]]
     bare = write_tables(planted(), tmp_path, sets=False)
-    run("fit", *bare, "--percent", "20", "--fold", "2", "--seed", "5", *out)
-    wanted = datasets.draw_split(np.ones(40, bool), percent=20, fold=2, seed=5)
-    for each, mask in wanted.items():
+    run("fit", *bare, "--train", "0.5", "--test", "0.25", "--seed", "5", *out)
+    wanted = datasets.split_graph(planted(), train=0.5, test=0.25, seed=5)
+    for each in SPLITS:
+        mask = getattr(wanted, each)
         np.testing.assert_array_equal(getattr(fitted_graphs[1], each), mask)
 
 
@@ -207,8 +208,8 @@ def test_other_formats_hold_the_same(form, tables_of_planted, tmp_path, fitted_g
             path = path.with_suffix(".csv")
             frame = frame[[c for c in frame if c != "set"]]
             frame.to_csv(path, index=False, header=False)
-            flags = ["--no-header", "--percent", "20"]
-            wanted = datasets.split_graph(planted(), percent=20)
+            flags = ["--no-header"]
+            wanted = datasets.split_graph(planted())
         else:
             frame.to_csv(path, index=False, sep="\t" if form == "tsv" else ",")
         paths.append(path)
@@ -265,8 +266,10 @@ def test_several_labels_per_node(tmp_path, capsys):
     )  # fmt: skip
     wanted = fit(graph, config=dataclasses.replace(SHORT, bias=True))
     rows = read(capsys.readouterr().out)
-    for row, said in zip(rows, wanted.probabilities, strict=True):
-        assert row["labels"] == ";".join(named(graph, np.flatnonzero(said > 0.5)))
+    for row, said, decided in zip(
+        rows, wanted.probabilities, wanted.predict(), strict=True
+    ):
+        assert row["labels"] == ";".join(named(graph, np.flatnonzero(decided)))
         assert np.float32(row["blue"]) == said[1]
 
 
@@ -407,11 +410,11 @@ def test_compare(tables_of_planted, result, capsys, monkeypatch):
     arguments = ["compare", *tables_of_planted, "--models", "bl-node", "--folds"]
     assert "folds is 0" in bad(capsys, *arguments, "0", "--quiet")
     monkeypatch.setattr(commands, "compare", fake)
-    run(*arguments, "2", "--percent", "25", "--chunk-edges", "9", "--csv", *SETTINGS)
+    run(*arguments, "2", "--share", "0.25", "--chunk-edges", "9", "--csv", *SETTINGS)
     (row,) = read(capsys.readouterr().out)
     assert row["model"] == "bl-node" and 0 <= float(row["score"]) <= 100
     assert seen["config"] == SHORT and seen["execution"] == Execution(chunk_edges=9)
-    assert (seen["models"], seen["folds"], seen["percent"]) == (["bl-node"], 2, 25)
+    assert (seen["models"], seen["folds"], seen["share"]) == (["bl-node"], 2, 0.25)
 
 
 def test_data_lists_and_exports(capsys, tmp_path):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from experiments import inductive, job, reproduce
 from experiments.common import cells, drawing
 from hopf_jax import Graph
-from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.graph import SPLITS
 from hopf_jax.kernels import MODELS
 
@@ -37,7 +37,7 @@ def tiny(monkeypatch):
         if split == "inductive":
             return two_graphs()
         graph = make_planted(60, 150, 6, 3, noise=0.3)
-        return split_graph(graph, percent=60, fold=fold)
+        return paper_split(graph, percent=60, fold=fold)
 
     cells._load.cache_clear()
     for module in (cells, inductive, job, reproduce):

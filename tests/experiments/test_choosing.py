@@ -6,13 +6,13 @@ import pytest
 from experiments import choosing
 from experiments.common import cells, output
 from hopf_jax import fitting
-from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.learning import stopping, training
 
 
 @pytest.fixture(scope="module")
 def graph():
-    return split_graph(make_planted(), seed=0)
+    return paper_split(make_planted(), seed=0)
 
 
 def test_known_nodes_are_parted_and_test_nodes_are_out_of_it(graph):

@@ -8,7 +8,7 @@ import pytest
 from experiments import morphing
 from experiments.common import output
 from hopf_jax import Config, fit
-from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.inference import WholeGraph, predict_logits
 from hopf_jax.results import make_net
 
@@ -45,7 +45,7 @@ def test_the_papers_rates():
 
 @pytest.fixture(scope="module")
 def graph():
-    return split_graph(make_planted(60, 150, 6, 3), percent=60)
+    return paper_split(make_planted(60, 150, 6, 3), percent=60)
 
 
 @pytest.mark.parametrize("model", ["bl-node", "ss-ica"])

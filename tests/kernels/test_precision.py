@@ -10,7 +10,7 @@ import pytest
 import hopf_jax
 from hopf_jax import MODELS
 from hopf_jax.batching.sparse import Rows, Transpose, spmm
-from hopf_jax.datasets import make_planted, split_graph
+from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.inference import WholeGraph
 from hopf_jax.learning.loss import Inputs, Objective, batch_loss
 from tests import graphs, oracle
@@ -90,7 +90,7 @@ def test_sums_over_many_neighbours_keep_their_digits():
 
 
 def test_it_learns_as_well_and_is_kept_with_the_result(tmp_path):
-    graph = split_graph(make_planted(seed=1), seed=0)
+    graph = paper_split(make_planted(seed=1), seed=0)
     config = hopf_jax.Config(
         hidden_size=16,
         num_iterations=2,
@@ -117,7 +117,7 @@ def test_it_learns_as_well_and_is_kept_with_the_result(tmp_path):
 
 @pytest.mark.parametrize(("chunk_edges", "chunks"), [(50, 30), (700, 3)])
 def test_prediction_in_chunks_is_that_of_one(chunk_edges, chunks):
-    graph = split_graph(make_planted(300, 900, seed=1), seed=0)
+    graph = paper_split(make_planted(300, 900, seed=1), seed=0)
     assert len(WholeGraph(graph, chunk_edges).bounds) - 1 >= chunks
     config = hopf_jax.Config(
         hidden_size=8, num_iterations=2, max_epochs=3, precision="bfloat16"

@@ -109,7 +109,7 @@ def test_one_validation_node_and_no_test_nodes():
     found = calibrate(graph, said)
     assert found.ece_after == {"validation": None}
     assert list(found.ece_before) == ["validation"]
-    shown = calibration.Confidence(said, False, found)
+    shown = calibration.Confidence(said, np.zeros(18, int), False, found)
     assert repr(shown).splitlines()[-1].split()[-1] == "-"
 
 
@@ -138,7 +138,10 @@ def test_the_confidence_of_a_result(fitted):
     expected = soften(fitted.probabilities[[3, 1]], found.temperature, many)
     np.testing.assert_array_equal(found.probabilities, expected)
     assert found.values.shape == ((2, 3) if many else (2,))
-    assert (found.values >= (0.5 if many else 1 / 3)).all()
+    decided = fitted.predict([3, 1])
+    for node, row in enumerate(found.probabilities):  # Of what is predicted.
+        expected = np.where(decided[node], row, 1 - row) if many else row[decided[node]]
+        np.testing.assert_array_equal(found.values[node], expected)
     assert set(found.ece_before) == set(found.ece_after) == {"validation", "test"}
     assert repr(found).startswith("Confidence of 2 nodes, temperature")
     assert "<table>" in found._repr_html_()

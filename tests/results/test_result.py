@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hopf_jax import Config, Execution, Graph, fit, load
+from hopf_jax.results import Decision
 from tests import graphs
 
 SAVED_BY_0_1 = pathlib.Path(__file__).with_name("saved_by_0.1.npz")
@@ -138,7 +139,9 @@ def test_a_result_saved_by_version_0_1(tmp_path):
         training_summaries="as-printed",
         summary_dropout=0.0,
         features="as-is",
+        metric="as-trained",
     )
+    assert loaded.decision == Decision("as-trained")
     assert loaded.iteration == 2 and loaded.scores["train"]["micro_f1"] == 0.5
     np.testing.assert_array_equal(loaded.weights[1]["w_1_psi"], weight)
     # The same graph gives the numbers of that version.

@@ -5,7 +5,7 @@ import numpy as np
 
 from hopf_jax.learning.loss import Objective, predicted_labels
 from hopf_jax.learning.stopping import as_good_as_any
-from hopf_jax.results.result import likeliest, node_scores, score
+from hopf_jax.results.decisions import likeliest, node_scores, score
 from tests import graphs
 
 

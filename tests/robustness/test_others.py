@@ -25,7 +25,7 @@ def attempt_to_fit(module, call, *arguments, **keywords):
 
 
 COMPARE = (
-    *("graph", "models", "folds", "config", "seed", "percent"),
+    *("graph", "models", "folds", "config", "seed", "share"),
     *("on", "metric", "level", "resamples"),
 )
 

@@ -141,10 +141,10 @@ def check_split(masks, known, percent, given=None):
 def test_a_drawn_split(known, percent, fold, seed):
     arguments = {"percent": percent, "fold": fold, "seed": seed}
     known = np.array(known, bool)
-    masks = attempt(datasets.draw_split, known, **arguments)
+    masks = attempt(datasets.paper_masks, known, **arguments)
     if not isinstance(masks, Refused):
         check_split(masks, known, percent)
-        again = datasets.draw_split(known, **arguments)
+        again = datasets.paper_masks(known, **arguments)
         assert all((masks[name] == again[name]).all() for name in masks)
 
 
@@ -154,7 +154,7 @@ SPLIT_ARGUMENTS = st.sampled_from(["known", "percent", "fold", "seed", "test"])
 @fuzz(40, 300, name=SPLIT_ARGUMENTS, value=anything)
 def test_anything_as_an_argument_of_a_split(name, value):
     arguments = {"known": np.ones(20, bool), "percent": 20} | {name: value}
-    masks = attempt(datasets.draw_split, **arguments)
+    masks = attempt(datasets.paper_masks, **arguments)
     if not isinstance(masks, Refused):
         known = np.asarray(arguments["known"], bool)
         check_split(masks, known, arguments["percent"], arguments.get("test"))
@@ -163,11 +163,56 @@ def test_anything_as_an_argument_of_a_split(name, value):
 @fuzz(
     20, 100, name=st.sampled_from(["graph", "percent", "fold", "seed"]), value=anything
 )
-def test_anything_as_an_argument_of_split_graph(name, value):
+def test_anything_as_an_argument_of_paper_split(name, value):
     graph = Graph.from_edges([], [], np.ones((30, 1)), np.arange(30) % 2)
-    made = attempt(datasets.split_graph, **{"graph": graph} | {name: value})
+    made = attempt(datasets.paper_split, **{"graph": graph} | {name: value})
     if not isinstance(made, Refused):
         assert made.train.any() and made.validation.any() and made.test.any()
+
+
+SHARES = ["train", "validation", "test"]
+
+
+@fuzz(
+    40,
+    300,
+    labels=st.lists(st.integers(-1, 5), min_size=1, max_size=60),
+    shares=st.lists(st.integers(0, 10), min_size=3, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_shares_of_labelled_nodes(labels, shares, seed):
+    labels = np.array(labels)
+    graph = Graph.from_edges([], [], np.ones((labels.size, 1)), labels)
+    shares = dict(zip(SHARES, np.array(shares) / 10, strict=True))
+    made = attempt(datasets.split_graph, graph, **shares, seed=seed)
+    if isinstance(made, Refused):
+        assert sum(shares.values()) > 1 or (labels < 0).all()
+        return
+    n = (labels >= 0).sum()
+    classes = set(labels[labels >= 0])
+    if shares["train"]:
+        assert set(labels[made.train]) == classes
+        assert made.train.sum() >= min(n, round(shares["train"] * n - 1))
+        if sum(shares.values()) == 1:
+            assert (made.train | made.validation | made.test).sum() == n
+    for name in SHARES[1:]:
+        assert getattr(made, name).sum() <= max(1, shares[name] * n + 0.5)
+    again = datasets.split_graph(graph, **shares, seed=seed)
+    assert all((getattr(made, s) == getattr(again, s)).all() for s in SHARES)
+
+
+@fuzz(
+    20,
+    100,
+    name=st.sampled_from(["graph", *SHARES, "seed", "stratified"]),
+    value=anything,
+)
+def test_anything_as_an_argument_of_split_graph(name, value):
+    graph = Graph.from_edges([], [], np.ones((30, 1)), np.arange(30) % 2)
+    shares = {"train": 0.5, "validation": 0.3, "test": 0.2}
+    made = attempt(datasets.split_graph, **{"graph": graph} | shares | {name: value})
+    if not isinstance(made, Refused):
+        assert made.train.any() or value == 0
 
 
 # Datasets
