@@ -20,13 +20,20 @@ import numpy as np
 
 import hopf_jax
 
-# The algorithm as printed, which is all that the first version had.
+# The algorithm as printed and the paper's settings, all that the first version had.
 _PRINTED: dict[str, Any] = {
     "features": "as-is",
     "training_summaries": "as-printed",
     "summary_dropout": 0.0,
     "warm_start": True,
     "metric": "as-trained",
+    "directions": "given",
+    "folds": 0,
+    "bias": False,
+    "init_weights": "fan-out",
+    "weighted_loss": True,
+    "batch_size": 128,
+    "l2": 1e-3,
 }
 _FIELDS = {field.name for field in dataclasses.fields(hopf_jax.Config)}
 _CONFIG = hopf_jax.Config(

@@ -140,7 +140,9 @@ class Config:
         parts, and train as many times `members` nets, each on all parts but the one it
         is stopped by. The average of all nets has learned from all labels, and every
         label is predicted by nets that never saw it, which is what iterations, models
-        and calibration are judged by. 0, or 2 and more.
+        and calibration are judged by. 0, or 2 and more; None for 5 where `fit` chooses
+        the model or the graph has no validation nodes, unless there are thousands of
+        labels, and 0 otherwise.
       caution: How far predicted labels are trusted (cautious inference, McDowell et al.
         2009): "none" (all are read as they are), "share" (iteration t of T reads those
         of the most confident share (t - 1) / (T - 1) of the nodes), or "confidence"
@@ -164,6 +166,8 @@ class Config:
         `Execution.devices` share them. 1 or more.
       fanouts: Number of neighbours sampled at each hop, roots first, in every epoch of
         training; predictions use all neighbours. None for all.
+      directions: Which edges of a directed graph are read: "both" (A becomes
+        max(A, A^T)), or "given" (nodes read their senders only).
       neighbor_fraction: Share of every node's neighbours that is used at all, sampled
         once (the paper's Figure 2). Above 0, up to 1.
       ghost_edges: Number of weighted links from every node to the labelled nodes
@@ -209,27 +213,28 @@ class Config:
     scale_summaries: bool = False
     parts: int = constrained(Whole(2, 1000), 2)
     members: int = constrained(Whole(1, 1000), 1)
-    folds: int = constrained(Whole(0, 1000), 0)
+    folds: int | None = constrained(Whole(0, 1000), None)
     caution: Literal["none", "share", "confidence"] = "none"
     summary: Literal["labels", "hidden"] = "labels"
     metric: Literal["micro", "macro", "balanced", "as-trained"] = "micro"
     scoring: Literal["threshold", "cardinality"] = "threshold"
-    batch_size: int = constrained(Whole(1), 128)
+    batch_size: int = constrained(Whole(1), 4096)
     batches_per_step: int = constrained(Whole(1), 1)
     fanouts: tuple[int, ...] | None = None
+    directions: Literal["both", "given"] = "both"
     neighbor_fraction: float = constrained(Number(0, 1, open_below=True), 1.0)
     ghost_edges: int = constrained(Whole(0, 1000), 0)
     learning_rate: float = constrained(_POSITIVE, 1e-2)
-    l2: float = constrained(Number(0), 1e-3)
+    l2: float = constrained(Number(0), 2e-3)
     smoothing: float = constrained(Number(0), 0.0)
     dropout: float = constrained(Number(0, 1, open_above=True), 0.5)
-    weighted_loss: bool = True
+    weighted_loss: bool = False
     clip: float = constrained(_POSITIVE, 5.0)
     max_epochs: int = constrained(Whole(1), 2000)
     min_epochs: int = constrained(Whole(0), 50)
     patience: int = constrained(Whole(1), 30)
-    init_weights: Literal["glorot", "fan-out"] = "fan-out"
-    bias: bool = False
+    init_weights: Literal["glorot", "fan-out"] = "glorot"
+    bias: bool = True
     precompute: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
     features: Literal["auto", "as-is"] = "auto"
@@ -261,7 +266,7 @@ class Config:
     @property
     def num_members(self) -> int:
         """Number of nets whose probabilities are averaged."""
-        return self.members * max(1, self.folds)
+        return self.members * max(1, self.folds or 0)
 
     @property
     def dropout_of_summaries(self) -> float:
@@ -311,6 +316,8 @@ def config_from_json(data: Mapping[str, Any]) -> Config:
         "training_summaries": "as-printed",
         "summary_dropout": 0.0,
         "metric": "as-trained",
+        "directions": "given",
+        "folds": 0,
     }
     found = {n: v for n, v in data.items() if n not in execution}
     return Config(**earlier | found)

@@ -1,12 +1,13 @@
 """`fit` and `fit_folds`: the HOPF loop (Algorithm 1) over one or several members."""
 
 import dataclasses
+import difflib
 import functools
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -18,6 +19,7 @@ from hopf_jax.graph import (
     SPLITS,
     Graph,
     Scaling,
+    complete_split,
     fingerprint,
     learn_scaling,
     row_norm,
@@ -31,7 +33,7 @@ from hopf_jax.inference import (
     member_of,
     predict_logits,
 )
-from hopf_jax.kernels import DEFAULT_MODEL, Kernel, Net, Sizes, find_kernel
+from hopf_jax.kernels import CANDIDATES, Kernel, Net, Sizes, find_kernel
 from hopf_jax.learning import (
     CannotJoinError,
     JointPopulation,
@@ -55,6 +57,7 @@ from hopf_jax.results import (
     calibrate,
     make_decision,
     make_net,
+    mean_loss,
     node_scores,
     readable,
     score,
@@ -68,28 +71,32 @@ Show = Literal["auto", True, False] | bool
 
 _log = logging.getLogger(__name__)
 
+_MOST_EDGES_READ = 10_000_000  # Per prediction of all nodes, by a candidate.
+
 
 def fit(
     graph: Graph,
-    model: str | Kernel = DEFAULT_MODEL,
+    model: str | Kernel | None = None,
     config: Config | None = None,
     *,
-    members: int | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
     progress: Show = "auto",
     workdir: str | os.PathLike | None = None,
     checkpoint_every: int = 1,
     execution: Execution | None = None,
+    **settings: Any,
 ) -> Result:
-    """Train a kernel on the training nodes of a graph, iterate it, and score it.
+    """Learn to predict the labels of a graph's nodes.
 
     Args:
-      graph: A graph with a split: training nodes to learn from, validation nodes to
-        stop and choose by. Test nodes are only scored.
-      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own.
+      graph: A graph with some labels. Training nodes are learned from, validation nodes
+        stop and choose, test nodes are only scored. Without a split all labelled nodes
+        are learned from: `Config.folds`.
+      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own. None to choose: a
+        node alone, with its neighbours, with many hops, or with its neighbours' labels,
+        by cross-validation over the training and validation nodes (`Result.choice`).
       config: Settings of the algorithm; the defaults if None.
-      members: Number of nets to train and average, instead of `Config.members`.
       seed: The same seed on the same machine gives the same result, bit for bit.
       callbacks: Functions called after every epoch with its record, as in
         `Result.history`; in a job of several processes, in the first of them.
@@ -103,29 +110,94 @@ def fit(
         interval grows if saving would take more than 5% of the time. 1 or more.
       execution: Memory, chunk size and devices; the defaults if None. A run may be
         resumed with another `Execution`.
+      settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
       A `Result`: predictions, scores, history.
 
     >>> from hopf_jax.datasets import make_chain
     >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
-    >>> fit(make_chain(), config=config, progress=False).predict_proba().shape
+    >>> fit(make_chain(), "gcn", config, progress=False).predict_proba().shape
     (6, 2)
     """
-    if members is not None:
-        config = dataclasses.replace(config or Config(), members=members)
-    (result,) = _fit_teams(
+    config = _with_settings(config, settings)
+    execution = Execution() if execution is None else execution
+    check_arguments(graph, config, execution, seed)
+    graph, folds, said = complete_split(graph, config.folds, seed, pool=model is None)
+    config = dataclasses.replace(config, folds=folds)
+    _announce(progress, said)
+    fit_one = functools.partial(
+        _fit_teams,
         [graph],
         [seed],
         lambda team, record: [callback(record) for callback in callbacks],
-        workdir,
-        model=model,
-        config=config,
         execution=execution,
         progress=progress,
         checkpoint_every=checkpoint_every,
     )
-    return result
+    if model is not None:
+        (result,) = fit_one(workdir, model=model, config=config)
+        return result
+    found: list[tuple[Result, dict[str, Any]]] = []
+    for name, own in _candidates(graph, config):
+        folder = None if workdir is None else os.path.join(os.fspath(workdir), name)
+        begun = time.perf_counter()
+        chosen = dataclasses.replace(config, **own)
+        (result,) = fit_one(folder, model=name, config=chosen)
+        record = {"model": name, **_evidence(result)}
+        record["seconds"] = time.perf_counter() - begun
+        found.append((result, record))
+    found.sort(key=lambda pair: (-pair[1]["score"], pair[1]["loss"]))
+    choice = tuple(record for _, record in found)
+    scores = ", ".join(f"{c['model']} {100 * c['score']:.1f}" for c in choice)
+    _announce(progress, f"Chose {choice[0]['model']}; on held-out labels: {scores}.")
+    return dataclasses.replace(found[0][0], choice=choice)
+
+
+def _with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
+    """Return settings with some replaced; raise `ValueError` for unknown names."""
+    config = Config() if config is None else config
+    if not settings or not isinstance(config, Config):
+        return config
+    known = [field.name for field in dataclasses.fields(Config)]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else "See hopf_jax.Config."
+            raise ValueError(f"No setting is called {name!r}. {hint}")
+    return dataclasses.replace(config, **settings)
+
+
+def _candidates(graph: Graph, config: Config) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the models to choose from, with settings that the user did not change."""
+    if not graph.num_edges:
+        return [CANDIDATES[0]]
+    found = []
+    for name, own in CANDIDATES:
+        changed = config.fanouts is not None  # One per hop.
+        changed |= any(getattr(config, n) != getattr(Config, n) for n in own)
+        hops = 1 if changed else max([1, *own.values()])
+        if hops * graph.num_edges <= _MOST_EDGES_READ or not own:
+            found.append((name, {} if changed else own))
+    return found
+
+
+def _evidence(result: Result) -> dict[str, float]:
+    """Return the score and the loss by which models are chosen."""
+    record = result.iterations[result.iteration - 1]
+    name = "macro_f1" if result.config.metric in ("macro", "balanced") else "micro_f1"
+    return {
+        "score": record["scores"]["validation"][name],
+        "loss": record["validation_loss"],
+    }
+
+
+def _announce(progress: Show, text: str) -> None:
+    """Log a line; write it to stderr where a progress bar is shown."""
+    if text:
+        _log.info(text)
+        if not progress_bar(progress).disable:
+            tqdm.write(text, file=sys.stderr)
 
 
 def fit_folds(
@@ -460,6 +532,7 @@ def _complete(
         "iteration": t,
         "epochs": max(record["epoch"] for record in own),
         "scores": {name: scores[name] for name in SPLITS if name in scores},
+        "validation_loss": mean_loss(team.judged, team.judged.validation, corrected),
         "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
     if last is not None and t > 1 and config.summary == "labels":
@@ -490,8 +563,10 @@ def _stack(params: Sequence[Params]) -> Params:
     return {name: np.stack([p[name] for p in params]) for name in params[0]}
 
 
-def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
-    """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
+def check_arguments(
+    graph: Graph, config: Config, execution: Execution, seed: int
+) -> None:
+    """Raise `ValueError` for arguments of a wrong type."""
     if not isinstance(graph, Graph):
         raise ValueError(
             f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, "
@@ -504,6 +579,11 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
                 f"{name.lower()} is a {type(value).__name__}; give a hopf_jax.{name}."
             )
     check(Whole(0, 2**32 - 1), "seed", seed)
+
+
+def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
+    """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
+    check_arguments(graph, config, execution, seed)
     for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(

@@ -49,8 +49,7 @@ def _paper_case(dataset: str, hidden: int, extended: bool = False) -> Case:
 def _synthetic_case(
     name: str, hops: int, fanouts: tuple[int, ...] | None = None, extended: bool = False
 ) -> Case:
-    config = Config(
-        features="as-is",
+    config = paper.protocol_config(
         num_hops=hops,
         hidden_size=_SIZES["hidden"],
         batch_size=_SIZES["batch_size"],
@@ -72,7 +71,7 @@ CASES = (
 QUICK = Case(
     "quick K=1",
     lambda: _synthetic(1000),
-    Config(features="as-is", num_hops=1, hidden_size=8, batch_size=32, dropout=0.0),
+    paper.protocol_config(num_hops=1, hidden_size=8, batch_size=32, dropout=0.0),
 )
 
 

@@ -26,14 +26,12 @@ RUNS = (_paper_case("cora"), _paper_case("pubmed"))
 QUICK = Case(
     "quick",
     lambda: make_planted(300, 900, 8, 3, homophily=0.9, seed=1),
-    hopf_jax.Config(
-        features="as-is",
+    paper.protocol_config(
         hidden_size=8,
         num_iterations=2,
         max_epochs=30,
         min_epochs=5,
         patience=5,
-        metric="as-trained",
         **paper.AS_PRINTED,
     ),
 )

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import hopf_jax
+from experiments import paper
 from experiments.common import arguments, output
 from hopf_jax.datasets import write_random
 
@@ -101,8 +102,7 @@ def run(folder: pathlib.Path, options: argparse.Namespace) -> tuple[Any, Any]:
     begun = time.monotonic()
     graph = hopf_jax.open_graph(folder)
     opened = time.monotonic()
-    config = hopf_jax.Config(
-        features="as-is",
+    config = paper.protocol_config(
         num_hops=options.hops,
         hidden_size=options.hidden,
         num_iterations=options.iterations,

@@ -52,8 +52,7 @@ def measure(
     graph = make_random(
         num_nodes, num_edges, sizes["num_features"], sizes["num_labels"]
     )
-    config = hopf_jax.Config(
-        features="as-is",
+    config = paper.protocol_config(
         num_hops=hops,
         hidden_size=sizes["hidden"],
         batch_size=sizes["batch_size"],

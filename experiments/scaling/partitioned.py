@@ -62,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.option("datasets", arguments.dataset_names, ("cora", "pubmed"))
     arguments.add_counts(parser, hosts=4, hops=1, iterations=5, epochs=60)
     options = parser.parse_args(argv)
-    config = hopf_jax.Config(
-        features="as-is",
+    config = paper.protocol_config(
         num_hops=options.hops,
         hidden_size=16,
         num_iterations=options.iterations,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import launch
+from experiments import launch, paper
 from experiments.common import arguments, output
 
 _LANES_EACH = 2  # Subgraphs per process and step.
@@ -90,8 +90,7 @@ def _measure(options: argparse.Namespace) -> None:
     rng = np.random.default_rng(0)
     chosen = rng.permutation(options.nodes)[: options.roots * count + 128]
     graph = graph.with_split(train=chosen[128:], validation=chosen[:128])
-    config = hopf_jax.Config(
-        features="as-is",
+    config = paper.protocol_config(
         num_hops=options.hops,
         hidden_size=options.hidden,
         num_iterations=1,

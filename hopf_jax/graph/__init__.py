@@ -8,6 +8,7 @@ from hopf_jax.graph.positions import fingerprint
 from hopf_jax.graph.scaling import Scaling, learn_scaling, select_columns
 from hopf_jax.graph.splits import (
     check_draw,
+    complete_split,
     decode_split,
     draw_folds,
     paper_masks,

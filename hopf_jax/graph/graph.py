@@ -165,6 +165,26 @@ class Graph:
         check_split(masks, self.known)
         return dataclasses.replace(self, **masks)
 
+    def undirected(self) -> Self:
+        """Return the graph with every edge in both directions: A becomes max(A, A^T).
+
+        >>> graph = Graph.from_edges([0], [1], [[1], [2]], directed=True)
+        >>> graph.num_edges, graph.undirected().num_edges
+        (1, 2)
+        """
+        if not self.directed:
+            return self
+        matrix = self.adjacency
+        matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
+        matrix.sort_indices()
+        return dataclasses.replace(
+            self,
+            indptr=matrix.indptr.astype(np.int64),
+            indices=matrix.indices,
+            weights=None if self.weights is None else matrix.data.astype(np.float32),
+            directed=False,
+        )
+
     @classmethod
     def from_edges(
         cls,

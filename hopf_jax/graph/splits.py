@@ -9,6 +9,10 @@ from hopf_jax.config import Choice, Number, check
 from hopf_jax.graph.graph import SPLITS, Graph
 from hopf_jax.graph.validation import check_nodes, check_value, check_whole, to_array
 
+_FOLDS = 5
+_MOST_CROSS_VALIDATED = (
+    2000  # Labelled nodes; with more, one set for validation will do.
+)
 _TEST_SHARE = 0.2  # Of all nodes.
 _VALIDATION_SHARE = 0.2  # Of the nodes drawn for training and validation.
 _SORTED_BY = 3  # Number of a node's labels that it is sorted by.
@@ -347,3 +351,47 @@ def _cover(graph: Graph, nodes: np.ndarray) -> np.ndarray:
             chosen.append(by_label.indices[by_label.indptr[label]])
             covered |= labels[chosen[-1]] > 0
     return nodes[np.array(chosen, np.int64)]
+
+
+def complete_split(
+    graph: Graph, folds: int | None, seed: int, *, pool: bool = False
+) -> tuple[Graph, int, str]:
+    """Return a graph that `fit` can learn from, the number of folds, and a sentence.
+
+    Without training nodes, all labelled nodes that are not for testing are learned
+    from. Without validation nodes they are cross-validated, if they are few, or a fifth
+    of them is drawn for validation. The sentence says what was done, or is empty.
+
+    Args:
+      graph: A graph.
+      folds: Number of folds; None to choose it.
+      seed: Seed of the random draws.
+      pool: Cross-validate training and validation nodes together, if they are few.
+    """
+    train, validation = graph.train, graph.validation
+    if not train.any():
+        train = graph.known & ~validation & ~graph.test
+    labelled = train | validation
+    count = int(labelled.sum())
+    if folds is None:
+        few = 2 <= count <= _MOST_CROSS_VALIDATED
+        folds = min(_FOLDS, count) if few and (pool or not validation.any()) else 0
+    if folds:
+        graph = graph.with_split(labelled, test=graph.test)
+        return (
+            graph,
+            folds,
+            f"{folds}-fold cross-validation over {count} labelled nodes.",
+        )
+    if validation.any() or count < 2:
+        same = not count or graph.train.any()
+        return (
+            (graph if same else graph.with_split(train, validation, graph.test)),
+            0,
+            "",
+        )
+    drawn = stratified_folds(graph, train, _FOLDS if count >= _FOLDS else 2, seed) == 0
+    graph = graph.with_split(train & ~drawn, drawn, graph.test)
+    held = int(drawn.sum())
+    said = f"{count - held} labelled nodes to learn from, {held} for validation."
+    return graph, 0, said

@@ -13,6 +13,7 @@ from hopf_jax.kernels.module import Net, Sizes
 from hopf_jax.kernels.propagation import Signals
 from hopf_jax.kernels.random_bits import bits_at, random_words
 from hopf_jax.kernels.table import (
+    CANDIDATES,
     DEFAULT_MODEL,
     FIRST_MODELS,
     MODELS,

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -188,6 +188,11 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
 # fmt: on
 
 DEFAULT_MODEL = "i-nip-mean"
+# What `fit` chooses from: the node alone; with its neighbours; with many hops, for few
+# labels; with its neighbours' labels.
+CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("bl-node", {}), ("gcn", {}), ("rwr", {"num_hops": 10}), ("i-nip-mean", {}),
+)  # fmt: skip
 # A first comparison: the node alone, its neighbours alone, both, and labels as well.
 FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hopf_jax.config import Config
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, stratified_folds
 from hopf_jax.kernels import Kernel
 from hopf_jax.learning.population import Member
 
@@ -83,7 +83,7 @@ def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
 def _make_folds(graph: Graph, count: int, seeds: Sequence[int]) -> Team:
     """Return members that learn from all parts of the labels but one."""
     graph = graph.with_split(graph.train | graph.validation, test=graph.test)
-    parts = divide(graph, count, seeds[0])
+    parts = stratified_folds(graph, graph.train, count, seeds[0])
     folds = [
         graph.with_split(graph.train & (parts != i % count), parts == i % count)
         for i in range(len(seeds))

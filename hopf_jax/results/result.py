@@ -59,7 +59,9 @@ class Result:
       feature_names: Names of the columns that were learned from, or ().
       positions: If features were made from the edges, numbers by which they are known.
       decision: The rule that turns the net's output into probabilities and labels.
-      graph: The graph that was fitted; not saved, so None after `load`.
+      choice: The models that `fit` chose from, best first, where none was named: model,
+        settings, validation score and loss, seconds.
+      graph: The graph that was fitted, with its split; not saved, so None after `load`.
       execution: How graphs are predicted; of it, the chunk size is saved.
     """
 
@@ -80,6 +82,7 @@ class Result:
     feature_names: tuple[str, ...] = ()
     positions: tuple[float, ...] = ()
     decision: Decision = dataclasses.field(default_factory=Decision)
+    choice: tuple[dict[str, Any], ...] = ()
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
 
@@ -99,7 +102,14 @@ class Result:
         if self.scaling is not None:
             features = self.scaling.describe()
         scores = repr(self).removeprefix("Result(").removesuffix(")")
-        return "\n".join([scores, "features:", *(f"  {line}" for line in features)])
+        lines = [scores, "features:", *(f"  {line}" for line in features)]
+        if self.choice:
+            lines.append("models compared, on held-out labels:")
+        lines += [
+            f"  {each['model']}: {100 * each['score']:.1f}, loss {each['loss']:.3f}"
+            for each in self.choice
+        ]
+        return "\n".join(lines)
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C] of nodes of the fitted graph, or of a new graph.
@@ -284,8 +294,10 @@ def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:
 def readable(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Graph:
     """Return the graph as a kernel reads it.
 
-    Thinned, with ghost edges, and shuffled where order counts.
+    In both directions, thinned, with ghost edges, and shuffled where order counts.
     """
+    if config.directions == "both":
+        graph = graph.undirected()
     if config.neighbor_fraction < 1:
         graph = thin(graph, config.neighbor_fraction, seed)
     graph = add_ghost_edges(graph, config.ghost_edges)

@@ -61,6 +61,9 @@ def save(result: Result, path: str | os.PathLike) -> None:
         "feature_names": result.feature_names,
         "positions": result.positions,
         "decision": dataclasses.asdict(result.decision),
+        "choice": [
+            {n: v for n, v in each.items() if n != _SECONDS} for each in result.choice
+        ],
         "chunk_edges": result.execution.chunk_edges,
     }
     arrays: dict[str, Any] = {"probabilities": result.probabilities}
@@ -176,6 +179,7 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "config": config,
         "execution": execution,
         "decision": decision,
+        "choice": tuple(meta.get("choice", ())),
         "sizes": sizes,
         "label_names": tuple(names),
         "feature_names": tuple(columns),
