@@ -36,6 +36,7 @@ from experiments.common.cells import (
     HELD_OUT_PARTS,
     Cell,
     Record,
+    expecting_warnings,
     split_known,
 )
 from experiments.common.score_table import by_iteration, leak_by_iteration
@@ -277,7 +278,7 @@ def _score(graph: hopf_jax.Graph, name: str, model: str, seed: int) -> dict[str,
     config = paper.config_for(name)
     scores = {}
     for rule_name in STOPPING:
-        with stopping_by(rule_name) as seen:
+        with expecting_warnings(), stopping_by(rule_name) as seen:
             result = hopf_jax.fit(graph, model, config, seed=seed, progress=False)
         for reporting, rule in REPORTING.items():
             t = rule(*seen[-1])

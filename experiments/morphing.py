@@ -26,6 +26,7 @@ import numpy as np
 import hopf_jax
 from experiments import paper
 from experiments.common import arguments, drawing
+from experiments.common.cells import expecting_warnings
 from hopf_jax import Graph, Kernel, Result
 from hopf_jax.datasets import DatasetError, load_dataset
 from hopf_jax.inference import WholeGraph, replay
@@ -225,9 +226,10 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
             paper.config_for(dataset, hops), options.max_epochs
         )
         for model in options.models:
-            result = hopf_jax.fit(
-                graph, model, config, seed=options.seed, progress=False
-            )
+            with expecting_warnings():
+                result = hopf_jax.fit(
+                    graph, model, config, seed=options.seed, progress=False
+                )
             entry = hop_shares(result, graph, options.nodes, options.seed)
             f1 = entry["test_micro_f1"] = 100 * result.scores["test"]["micro_f1"]
             found[str(hops)][model] = entry

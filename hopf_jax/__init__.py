@@ -9,7 +9,7 @@ from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
 from hopf_jax.results import Confidence, Explanation, Result, load
-from hopf_jax.runtime import callbacks, processes
+from hopf_jax.runtime import HopfWarning, callbacks, processes
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
@@ -29,6 +29,7 @@ __all__ = [
     "Gate",
     "Graph",
     "HOPFClassifier",
+    "HopfWarning",
     "Kernel",
     "Result",
     "Row",

@@ -45,7 +45,9 @@ from hopf_jax.learning import (
     Team,
     TeamState,
     as_good_as_any,
+    check_data,
     check_same,
+    check_training,
     first_state,
     identify,
     learn,
@@ -64,7 +66,7 @@ from hopf_jax.results import (
     summary_scores,
     with_features,
 )
-from hopf_jax.runtime import checkpointed, is_main
+from hopf_jax.runtime import checkpointed, is_main, warn_once
 
 Callback = Callable[[dict[str, Any]], None]
 Show = Literal["auto", True, False] | bool
@@ -308,6 +310,8 @@ def _fit_teams(
         graph = readable(graph, kernel, config, seed)
         teams.append(make_team(graph, kernel, config, seed))
     check_same([team.graph for team in teams])
+    if is_main():
+        warn_once(w for t in teams for w in check_data(t.graph, kernel, config))
     graph = teams[0].graph
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
     objective = Objective.of(config, graph.multilabel)
@@ -365,6 +369,14 @@ def _fit_teams(
             execution=dataclasses.replace(execution, devices=None),
         )
         results.append(result)
+    if is_main():
+        warn_once(
+            message
+            for team, each in zip(teams, results, strict=True)
+            for message in check_training(
+                team.graph, config, each.iterations, each.scores["train"]
+            )
+        )
     return results
 
 

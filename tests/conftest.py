@@ -28,6 +28,16 @@ hypothesis.settings.load_profile("fixed")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def pytest_collection_modifyitems(items):
+    """Let tests train on little: `tests/learning/test_warning_signs.py` asks for these.
+
+    A mark, because the setting in pyproject.toml would import jax before this file.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning"))
+
+
 _COMPILED: collections.Counter[str] = collections.Counter()
 
 

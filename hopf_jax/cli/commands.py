@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -37,8 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.rest = rest  # Options of another parser.
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"hopf {options.command}: warning: {message}", file=sys.stderr)
+
     try:
-        status = _COMMANDS[options.command](options)
+        with warnings.catch_warnings():
+            warnings.showwarning = show  # Without the line of this library.
+            status = _COMMANDS[options.command](options)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # For example `| head`.

@@ -20,3 +20,4 @@ from hopf_jax.learning.run_state import (
 from hopf_jax.learning.stopping import Patience, as_good_as_any
 from hopf_jax.learning.teams import Team, make_team
 from hopf_jax.learning.training import learn
+from hopf_jax.learning.warning_signs import check_data, check_training

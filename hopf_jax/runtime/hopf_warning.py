@@ -1,0 +1,25 @@
+"""`HopfWarning`: the category of warnings about data and training."""
+
+import pathlib
+import sys
+import warnings
+from collections.abc import Iterable
+
+_PACKAGE = str(pathlib.Path(__file__).parents[1])
+
+
+class HopfWarning(UserWarning):
+    """Something about the data or the training that probably spoils the result.
+
+    Silence it with `warnings.simplefilter("ignore", hopf_jax.HopfWarning)`, or turn it
+    into an error with "error".
+    """
+
+
+def warn_once(messages: Iterable[str]) -> None:
+    """Emit each message once, as from the line of the user's code that called us."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    for message in dict.fromkeys(messages):
+        warnings.warn(message, HopfWarning, stacklevel=level)
