@@ -52,7 +52,7 @@ from hopf_jax.results import (
     score,
     summary_scores,
 )
-from hopf_jax.runtime import checkpointed, is_main
+from hopf_jax.runtime import checkpointed, compiled, is_main, releasing_programs
 
 Callback = Callable[[dict[str, Any]], None]
 Show = Literal["auto", True, False] | bool
@@ -190,6 +190,7 @@ def fit_folds(
     return results
 
 
+@releasing_programs()
 def _fit_teams(
     given: Sequence[Graph],
     seeds: Sequence[int],
@@ -497,7 +498,7 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
 
 
-@functools.partial(jax.jit, static_argnames=("net",))
+@compiled(num_static=1)
 def _draw(net, seed, iteration):
     """Return the key of an iteration and new weights, in one jitted call."""
     key = jax.random.key(seed)

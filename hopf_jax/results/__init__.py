@@ -12,5 +12,5 @@ from hopf_jax.results.result import (
     readable,
     score,
 )
-from hopf_jax.results.serialization import load
+from hopf_jax.results.serialization import load, load_with_notes, save
 from hopf_jax.results.text_tables import Tabular
