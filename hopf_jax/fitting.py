@@ -108,7 +108,7 @@ def fit(
     (result,) = _fit_teams(
         [graph],
         [seed],
-        lambda team, record: [callback(record) for callback in callbacks],
+        lambda team, record: [callback(dict(record)) for callback in callbacks],
         workdir,
         model=model,
         config=config,

@@ -157,7 +157,7 @@ class Checkpoints:
 
     def _next_step(self) -> int:
         """Return a number above all others, of stray and set-aside folders too."""
-        found = (_STEP.fullmatch(path.name) for path in self._folder.iterdir())
+        found = (_STEP.fullmatch(path.name) for path in self._entries())
         return max((_number(each[0]) for each in found if each), default=0) + 1
 
     def restore(self) -> Packed | None:
@@ -193,11 +193,17 @@ class Checkpoints:
             )
         return None
 
+    def _entries(self) -> list[Any]:
+        try:
+            return list(self._folder.iterdir())
+        except FileNotFoundError:  # Object storage has no empty folders.
+            return []
+
     def _names(self) -> list[str]:
-        """Return the folders that are checkpoints, or were set aside; not empty ones."""
+        """Return the checkpoints, also those set aside; empty folders are none."""
         return [
             path.name
-            for path in self._folder.iterdir()
+            for path in self._entries()
             if _STEP.fullmatch(path.name) and path.is_dir() and any(path.iterdir())
         ]
 
@@ -209,7 +215,7 @@ class Checkpoints:
             stacklevel=7,  # The caller of fit.
         )
         if self._writes and name.isdecimal():
-            taken = {path.name for path in self._folder.iterdir()}
+            taken = {path.name for path in self._entries()}
             new = (f"{_ASIDE}{name}-{i}" for i in itertools.count())
             free = next(each for each in new if each not in taken)
             (self._folder / name).rename(self._folder / free)
