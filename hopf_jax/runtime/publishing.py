@@ -151,13 +151,16 @@ _TEMPORARY = re.compile(
 )
 
 
-def sweep(folder: str | os.PathLike) -> None:
+def sweep(folder: str | os.PathLike[str]) -> None:
     """Remove the temporary files and folders of writers that are dead.
 
     Whether a process of another host lives is unknown: what it wrote is removed a day
     after it was touched last.
     """
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+    with (
+        contextlib.suppress(FileNotFoundError),
+        os.scandir(os.fspath(folder)) as entries,
+    ):
         for entry in entries:
             found = _TEMPORARY.fullmatch(entry.name)
             with contextlib.suppress(OSError):  # Perhaps swept by another writer.
@@ -257,9 +260,9 @@ def _lock(path: pathlib.Path) -> int | None:
         # The last holder may have removed the file between the two calls above.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
-                holder = {"host": socket.gethostname(), "process": os.getpid()}
+                own = {"host": socket.gethostname(), "process": os.getpid()}
                 os.ftruncate(handle, 0)
-                os.pwrite(handle, (json.dumps(holder) + "\n").encode(), 0)
+                os.pwrite(handle, (json.dumps(own) + "\n").encode(), 0)
                 return handle
         os.close(handle)
 
