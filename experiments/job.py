@@ -4,11 +4,13 @@ Saves checkpoints in WORKDIR, and writes result.npz (for hopf_jax.load) and scor
 there. Stopped by SIGTERM, SIGINT or a crash, the same command resumes and ends with the
 same bytes; after the end it trains nothing. The exit status is 0 when the files are
 written, 2 for errors that a restart cannot repair (the command line, or a WORKDIR of
-another run), and anything else for errors that it may.
+another run), and anything else for errors that it may: 75 for a full disk, a WORKDIR
+in use, or checkpoints that cannot be read now.
 """
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,7 +18,7 @@ import hopf_jax
 from experiments import paper
 from experiments.common import arguments, output, run_logging
 from hopf_jax.datasets import DatasetError, load_dataset
-from hopf_jax.runtime import processes
+from hopf_jax.runtime import TemporaryError, processes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         processes.initialize(options.coordinator, options.processes, options.process_id)
         run(options)
+    except (TemporaryError, OSError) as error:
+        output.log(f"{made.prog}: try again: {error}")
+        return os.EX_TEMPFAIL
     except (DatasetError, ValueError) as error:
         made.error(str(error))
     return 0

@@ -66,7 +66,13 @@ from hopf_jax.results import (
     summary_scores,
     with_features,
 )
-from hopf_jax.runtime import checkpointed, is_main, warn_once
+from hopf_jax.runtime import (
+    checkpointed,
+    compiled,
+    is_main,
+    releasing_programs,
+    warn_once,
+)
 
 Callback = Callable[[dict[str, Any]], None]
 Show = Literal["auto", True, False] | bool
@@ -132,7 +138,7 @@ def fit(
         _fit_teams,
         [graph],
         [seed],
-        lambda team, record: [callback(record) for callback in callbacks],
+        lambda team, record: [callback(dict(record)) for callback in callbacks],
         execution=execution,
         progress=progress,
         checkpoint_every=checkpoint_every,
@@ -273,6 +279,7 @@ def fit_folds(
     return results
 
 
+@releasing_programs()
 def _fit_teams(
     given: Sequence[Graph],
     seeds: Sequence[int],
@@ -645,7 +652,7 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
 
 
-@functools.partial(jax.jit, static_argnames=("net",))
+@compiled(num_static=1)
 def _draw(net, seed, iteration):
     """Return the key of an iteration and new weights, in one jitted call."""
     key = jax.random.key(seed)

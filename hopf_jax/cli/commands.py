@@ -22,12 +22,12 @@ from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph, split_graph
-from hopf_jax.results import Result, load
+from hopf_jax.results import Result, load_with_notes, save
 from hopf_jax.runtime import sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
-_FORMAT = 1  # Of a model folder.
-_RESULT, _DESCRIPTION = "result.npz", "model.json"
+_RESULT = "result.npz"
+_DESCRIPTION = "model.json"  # Of version 0.1; results hold it now.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -326,36 +326,40 @@ def _read_new_graph(
 
 
 def _save_model(folder: pathlib.Path, result: Result, settings: ReadSettings) -> None:
-    """Write the result, and after it the description, which holds its digest."""
+    """Write the result and how its tables were read, as one file."""
     folder.mkdir(parents=True, exist_ok=True)
-    result.save(folder / _RESULT)
-    data = {
-        "format": _FORMAT,
-        "sha256": sha256(folder / _RESULT),
-        "reading": dataclasses.asdict(settings),
-    }
-    write_atomically(folder / _DESCRIPTION, (json.dumps(data) + "\n").encode())
+    save(result, folder / _RESULT, dataclasses.asdict(settings))
+    (folder / _DESCRIPTION).unlink(missing_ok=True)  # Of the model it replaced.
 
 
 def _load_model(folder: pathlib.Path) -> tuple[Result, ReadSettings]:
-    """Return what `_save_model` wrote."""
-    path = folder / _DESCRIPTION
+    """Return what `_save_model` wrote, in this version or in 0.1."""
+    path = _part(folder, _RESULT)
+    result, reading = load_with_notes(path)
+    if reading is None:
+        path = _part(folder, _DESCRIPTION)
     try:
-        data = json.loads(path.read_bytes())
-        if data["format"] != _FORMAT:
-            raise ValueError(f"format {data['format']}, this version reads {_FORMAT}")
-        settings = ReadSettings(**data["reading"])
-    except FileNotFoundError:
-        raise ValueError(
-            f"{folder} holds no model: {_DESCRIPTION} is missing. `hopf fit` makes one."
-        ) from None
+        settings = ReadSettings(**reading or _read_description(folder))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from None
-    result = load(folder / _RESULT)
-    if sha256(folder / _RESULT) != data["sha256"]:
-        raise ValueError(
-            f"{folder}: {_RESULT} and {_DESCRIPTION} are of two fits. Fit again."
-        )
     if len(settings.nodes) != len(result.probabilities):
         raise ValueError(f"{path} does not list the nodes that were fitted.")
     return result, settings
+
+
+def _part(folder: pathlib.Path, name: str) -> pathlib.Path:
+    if not (folder / name).exists():
+        raise ValueError(
+            f"{folder} holds no model: {name} is missing. `hopf fit` makes one."
+        )
+    return folder / name
+
+
+def _read_description(folder: pathlib.Path) -> dict[str, Any]:
+    """Return how tables were read, from the second file that version 0.1 wrote."""
+    data = json.loads((folder / _DESCRIPTION).read_bytes())
+    if data["format"] != 1:
+        raise ValueError(f"format {data['format']}, this version reads 1")
+    if sha256(folder / _RESULT) != data["sha256"]:
+        raise ValueError(f"{_RESULT} is of another fit; fit again")
+    return data["reading"]

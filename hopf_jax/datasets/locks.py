@@ -1,7 +1,6 @@
 """Lock files, and files that are written while one is held."""
 
 import contextlib
-import glob
 import os
 import sys
 import time
@@ -52,14 +51,8 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
 
 
 def write_locked(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write a file atomically, and delete what killed writers left of it.
-
-    Call it while the lock of the file is held, so that no other process is writing it.
-    """
+    """Write a file atomically, and make its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The temporary names of `write_atomically`.
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
-        leftover.unlink()
     write_atomically(path, content)
 
 

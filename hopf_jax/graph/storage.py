@@ -9,8 +9,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import secrets
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +26,7 @@ from hopf_jax.graph.validation import (
     check_weights,
     refuse_where,
 )
+from hopf_jax.runtime import new_folder
 
 _FORMAT = 1
 _META = "graph.json"
@@ -105,21 +104,11 @@ def new_graph_folder(
       fields: What is not an array: num_features, multilabel, label_names, directed;
         and if they are not the defaults feature_names, missing_values, positional.
     """
-    target = pathlib.Path(folder)
-    if target.exists():
-        raise ValueError(f"{target} already exists. Give another name, or remove it.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    made.mkdir()
-    try:
+    with new_folder(folder) as made:
         yield made
         arrays = sorted(path.stem for path in made.glob("*.npy"))
         meta = {"format": _FORMAT, "arrays": arrays} | fields
         (made / _META).write_text(json.dumps(meta, indent=1) + "\n")
-        os.replace(made, target)
-    except BaseException:
-        shutil.rmtree(made)
-        raise
 
 
 def _check(graph: Graph) -> None:

@@ -1,6 +1,5 @@
 """Predictions for all nodes, hop by hop over the whole graph: linear in its edges."""
 
-import functools
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 from hopf_jax.batching import SparseMatrix, fill, round_up, to_dense
 from hopf_jax.inference.whole_graph import Chunk, WholeGraph, collect
 from hopf_jax.kernels import Net, Signals, run_hops
-from hopf_jax.runtime import gather_rows
+from hopf_jax.runtime import compiled, gather_rows
 
 
 def predict_logits(
@@ -51,7 +50,7 @@ def predict_logits(
     return found[0], found[1] if with_hidden else None
 
 
-@functools.partial(jax.jit, static_argnames=("net", "with_hidden"))
+@compiled(num_static=2)
 def _predict_at_once(net, with_hidden, params, batch, x, summary):
     """`predict_logits` of a graph that is one chunk, as one program."""
     steps = _OneProgramSteps(net, params, batch, x, summary)
@@ -141,12 +140,12 @@ class _ChunkSteps:
         return _call(self.net, "readable", self.params, x)
 
 
-@functools.partial(jax.jit, static_argnames=("net", "method"))
+@compiled(num_static=2)
 def _call(net, method, params, x):
     return net.apply({"params": params}, x, method=method)
 
 
-@functools.partial(jax.jit, static_argnames=("net", "k"))
+@compiled(num_static=2)
 def _hop(net, k, params, batch, signals):
     graph = batch.hop_graph(0)
     return net.apply({"params": params}, k, graph, signals, method="hop")

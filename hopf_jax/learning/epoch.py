@@ -13,7 +13,7 @@ from hopf_jax.batching import Group, Loader
 from hopf_jax.kernels import Net, random_words
 from hopf_jax.learning.loss import Inputs, Objective, Params, Totals, batch_loss
 from hopf_jax.learning.run_state import State
-from hopf_jax.runtime import OneDevice, StepSharding
+from hopf_jax.runtime import OneDevice, StepSharding, compiled
 
 Mapping = Literal["vmap", "loop"]
 
@@ -99,21 +99,21 @@ def _evaluate(program, groups, totals, inputs, params):
     return totals
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@compiled(num_static=1)
 def train_groups(program, groups, carry, inputs, key, rate):
     """Run the training steps of some groups."""
     train = functools.partial(_train, program)
     return program.sharding.run(train, groups, carry, inputs, key, rate)
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@compiled(num_static=1)
 def evaluate_groups(program, groups, totals, inputs, params):
     """Add the totals of some groups to `totals`."""
     evaluate = functools.partial(_evaluate, program)
     return program.sharding.run(evaluate, groups, totals, inputs, params)
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@compiled(num_static=1)
 def resident_epoch(program, groups, state, inputs, key, rate, zero):
     """Run one epoch and its validation in one call, with all batches resident."""
 
@@ -162,7 +162,7 @@ class JointProgram(NamedTuple):
     key: int | None  # Likewise of the key.
 
 
-@functools.partial(jax.jit, static_argnames=("program",))
+@compiled(num_static=1)
 def joint_epoch(program, live, state, groups, inputs, key, rates, zero):
     """Run `resident_epoch` of all members; those that are not live stay as they are."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from hopf_jax.batching import Array
 from hopf_jax.inference import Chunk, WholeGraph, collect
 from hopf_jax.kernels import Kernel
+from hopf_jax.runtime import compiled
 
 
 class FirstHop:
@@ -58,6 +59,6 @@ class FirstHop:
         return collect(parts, self._whole.count())
 
 
-@functools.partial(jax.jit, static_argnames=("kernel",))
+@compiled(num_static=1)
 def _aggregate(kernel, batch, x):
     return kernel.aggregate(batch.hop_graph(0), x, {})

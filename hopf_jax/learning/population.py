@@ -41,6 +41,7 @@ from hopf_jax.learning.loss import (
 )
 from hopf_jax.learning.plan import Plan
 from hopf_jax.learning.run_state import State
+from hopf_jax.runtime import compiled
 
 _GRAPH = ("indptr", "indices", "weights", "features", "labels", "multilabel")
 
@@ -318,7 +319,7 @@ class JointPopulation(Population):
         return state, seen, held
 
 
-@jax.jit
+@compiled()
 def _choose(which, one, other):
     def pick(a, b):
         return jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b)

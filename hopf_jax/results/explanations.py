@@ -13,7 +13,6 @@ Both are within one iteration: label summaries are inputs, as they are in traini
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from hopf_jax.graph import Graph
 from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
 from hopf_jax.results.text_tables import Tabular
+from hopf_jax.runtime import compiled, releasing_programs
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
@@ -158,19 +158,19 @@ def influences(
     for subgraph in subgraphs:
         batch = pad(graph, subgraph, layout, features="dense")
         read = None if summary is None else summary[batch.graph.nodes["id"]]
-        found = _influence(net, params, batch, read, cotangents, times_input)
+        found = _influence(net, times_input, params, batch, read, cotangents)
         real = len(subgraph.nodes)
         yield Influence(subgraph, *(np.asarray(part)[:real] for part in found))
 
 
-@functools.partial(jax.jit, static_argnames=("net", "times_input"))
+@compiled(num_static=2)
 def _influence(
     net: Net,
+    times_input: bool,
     params: Any,
     batch: Batch,
     summary: jax.Array | None,
     cotangents: jax.Array,
-    times_input: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the influence of all nodes of a batch on its first root, twice [N]."""
 
@@ -195,6 +195,7 @@ def _influence(
     return attributes.sum(axis=0), labels.sum(axis=0)
 
 
+@releasing_programs()
 def explain(
     result: "Result", graph: Graph, node: int, label: int | str | None
 ) -> Explanation:

@@ -24,6 +24,7 @@ from hopf_jax.kernels import Kernel, Net, Sizes
 from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
+from hopf_jax.runtime import releasing_programs
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -185,6 +186,7 @@ class Result:
         check_ids([node], graph.num_nodes, "node")
         return explain(self, graph, int(node), label)
 
+    @releasing_programs()
     def _replay(self, graph: Graph) -> tuple[Net, Graph, np.ndarray | None, np.ndarray]:
         """Run all iterations up to the reported one on a graph.
 

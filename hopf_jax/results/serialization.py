@@ -7,6 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,17 @@ _UNREADABLE = (
 )
 
 
-def save(result: Result, path: str | os.PathLike) -> None:
-    """Write a result to a file; see `Result.save`."""
+def save(
+    result: Result, path: str | os.PathLike, notes: Mapping[str, Any] | None = None
+) -> None:
+    """Write a result to a file; see `Result.save`.
+
+    Args:
+      result: The result.
+      path: The file.
+      notes: What `load_with_notes` returns besides the result, as plain data: one file
+        cannot hold the result of one fit and the notes of another.
+    """
     if not is_main():
         return
 
@@ -66,6 +76,8 @@ def save(result: Result, path: str | os.PathLike) -> None:
         ],
         "chunk_edges": result.execution.chunk_edges,
     }
+    if notes is not None:
+        meta["notes"] = notes
     arrays: dict[str, Any] = {"probabilities": result.probabilities}
     if result.scaling is not None:
         meta[_SCALING], found = result.scaling.pack()
@@ -85,6 +97,13 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
       path: The file.
       kernel: Needed only where the saved kernel has an aggregator of your own.
     """
+    return load_with_notes(path, kernel)[0]
+
+
+def load_with_notes(
+    path: str | os.PathLike, kernel: str | Kernel | None = None
+) -> tuple[Result, dict[str, Any] | None]:
+    """Return a result as `load` does, and the notes that `save` was given, or None."""
     try:
         meta, arrays = _read(path)
         fields = _fields(meta, arrays.pop("probabilities"))
@@ -115,7 +134,7 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
                 f"kernel has {wanted}. The file is damaged, or kernel= is not the one "
                 "that was saved in it."
             )
-    return Result(kernel=saved, weights=tuple(weights), **fields)
+    return Result(kernel=saved, weights=tuple(weights), **fields), meta.get("notes")
 
 
 def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -7,8 +7,10 @@ up to the caller. Every process of a job reads checkpoints; the first writes the
 import contextlib
 import hashlib
 import importlib
+import itertools
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +20,15 @@ import jax
 import numpy as np
 
 from hopf_jax.config import Whole, check
+from hopf_jax.runtime.publishing import TemporaryError, held_folder
 from hopf_jax.runtime.signals import Interruption, saved_at_signals
 
 _KEPT = 2  # Checkpoints: one to spare in case the newest is damaged.
 _COST = 0.05  # Largest share of the time that checkpoints may take.
 _META, _SEAL = "meta", "sha256"
+_ITEM = "default"  # Orbax's folder within a checkpoint.
+_ASIDE = "unreadable-"
+_STEP = re.compile(rf"(?P<number>\d+)|{_ASIDE}(?P<aside>\d+)-\d+")
 
 Arrays = dict[str, np.ndarray]
 Packed = tuple[dict[str, Any], Arrays]  # Plain data, and arrays by name.
@@ -60,8 +66,9 @@ def checkpointed(
     if workdir is None:
         yield None, lambda snapshot: None
         return
-    checkpoints = Checkpoints(workdir, identity(), every, notes or {})
-    with contextlib.closing(checkpoints):
+    with contextlib.ExitStack() as stack:
+        checkpoints = Checkpoints(workdir, identity(), every, notes or {}, stack)
+        stack.callback(checkpoints.close)
         found = checkpoints.restore()
         with saved_at_signals(checkpoints.save) as interruption:
             yield found, lambda new: checkpoints.offer(new, interruption)
@@ -76,6 +83,7 @@ class Checkpoints:
       every: Number of epochs between checkpoints; larger where checkpoints would take
         more than a twentieth of the time.
       notes: Further facts of the run, as plain data.
+      stack: Holds the folder, so that a second run is refused; None for no lock.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Checkpoints:
         identity: Mapping[str, Any],
         every: int,
         notes: Mapping[str, Any],
+        stack: contextlib.ExitStack | None = None,
     ) -> None:
         # Lazy: orbax is slow to import, and needed only with a workdir.
         import orbax.checkpoint as ocp
@@ -108,6 +117,8 @@ class Checkpoints:
                 path = path.absolute()  # As orbax wants it.
             self._folder = path / "checkpoints"
             self._folder.mkdir(parents=True, exist_ok=True)
+            if stack is not None and self._writes:
+                stack.enter_context(held_folder(path))
         except (FileExistsError, NotADirectoryError) as error:
             raise ValueError(
                 f"workdir is {os.fspath(workdir)}, which is not a folder."
@@ -117,7 +128,9 @@ class Checkpoints:
                 f"workdir is {os.fspath(workdir)}, and a package for that is missing: "
                 f"{error}. For gs://, pip install 'hopf-jax[gcs]'."
             ) from error
+        self._known: list[int] = []  # Read or written by this process.
         self._manager = self._open()
+        self._reader = ocp.StandardCheckpointer()
 
     def _open(self) -> Any:
         ocp, me = self._ocp, jax.process_index()
@@ -126,7 +139,7 @@ class Checkpoints:
             self._folder,
             options=ocp.CheckpointManagerOptions(
                 create=False,
-                preservation_policy=policies.LatestN(_KEPT),
+                preservation_policy=policies.PreserveAll(),  # `_prune` decides.
                 cleanup_tmp_directories=self._writes,
                 enable_async_checkpointing=False,
                 # Every process acts alone: all hold the same state, and waiting for
@@ -140,31 +153,85 @@ class Checkpoints:
     def close(self) -> None:
         """Stop orbax's threads."""
         self._manager.close()
+        self._reader.close()
+
+    def _next_step(self) -> int:
+        """Return a number above all others, of stray and set-aside folders too."""
+        found = (_STEP.fullmatch(path.name) for path in self._entries())
+        return max((_number(each[0]) for each in found if each), default=0) + 1
 
     def restore(self) -> Packed | None:
         """Return the newest readable checkpoint, or None if there is none.
 
-        A checkpoint that cannot be read is removed with a warning, and the one before
-        it is used: the run then repeats some epochs, and ends the same.
+        One that cannot be read is set aside with a warning, and the one before it is
+        used: the run then repeats some epochs, and ends the same. Those that were set
+        aside earlier are tried again, as a read error may have passed.
+
+        Raises:
+          TemporaryError: There are checkpoints, but none can be read.
         """
-        standard = self._ocp.args.StandardRestore()
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        problems: dict[str, str] = {}
+        for name in sorted(self._names(), key=_number, reverse=True):
             try:
-                arrays = self._manager.restore(step, args=standard)
+                arrays = self._reader.restore(self._folder / name / _ITEM)
                 meta = _unseal(arrays)
             except Exception as error:  # Damaged files fail in many ways.
-                warnings.warn(
-                    f"Checkpoint {self._folder / str(step)} cannot be read and is "
-                    f"removed: {type(error).__name__}: {error}",
-                    stacklevel=6,  # The caller of fit.
-                )
-                if self._writes:
-                    self._manager.delete(step)
+                problems[name] = f"{type(error).__name__}: {error}"
                 continue
             self._check(meta["identity"], meta.get("notes", {}))
+            for failed, problem in problems.items():
+                self._set_aside(failed, problem)
+            self._known.append(_number(name))
             self._saved_epochs = meta["state"]["num_epochs"]
             return meta["state"], arrays
+        if problems:
+            name, problem = next(iter(problems.items()))
+            raise TemporaryError(
+                f"None of the checkpoints in {self._folder} can be read. The newest, "
+                f"{name}, fails with {problem}. Nothing was deleted. Try again; if it "
+                "fails again, give another workdir to start over."
+            )
         return None
+
+    def _entries(self) -> list[Any]:
+        try:
+            return list(self._folder.iterdir())
+        except FileNotFoundError:  # Object storage has no empty folders.
+            return []
+
+    def _names(self) -> list[str]:
+        """Return the checkpoints, also those set aside; empty folders are none."""
+        return [
+            path.name
+            for path in self._entries()
+            if _STEP.fullmatch(path.name) and path.is_dir() and any(path.iterdir())
+        ]
+
+    def _set_aside(self, name: str, problem: str) -> None:
+        """Rename a checkpoint that cannot be read, so that it is not in the way."""
+        warnings.warn(
+            f"Checkpoint {self._folder / name} cannot be read and is set aside: "
+            f"{problem}",
+            stacklevel=7,  # The caller of fit.
+        )
+        if self._writes and name.isdecimal():
+            taken = {path.name for path in self._entries()}
+            new = (f"{_ASIDE}{name}-{i}" for i in itertools.count())
+            free = next(each for each in new if each not in taken)
+            (self._folder / name).rename(self._folder / free)
+
+    def _prune(self) -> None:
+        """Delete what may be deleted: the only place that deletes checkpoints.
+
+        A folder goes once `_KEPT` newer checkpoints are on disk, each of which this
+        process has read or written completely. So nothing goes on doubt.
+        """
+        self._known = sorted(self._known)[-_KEPT:]
+        if len(self._known) < _KEPT:
+            return
+        for name in self._names():
+            if _number(name) < self._known[0]:
+                (self._folder / name).rmtree()
 
     def _check(self, found: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
         mine, folder = self._identity, self._folder.parent
@@ -205,11 +272,24 @@ class Checkpoints:
         begun = time.monotonic()
         state, arrays = self._latest.pack()
         meta = {"identity": self._identity, "notes": self._notes, "state": state}
-        step = max(self._manager.all_steps(), default=0) + 1
-        self._manager.save(step, args=self._ocp.args.StandardSave(_seal(meta, arrays)))
+        step = self._next_step()
+        sealed = self._ocp.args.StandardSave(_seal(meta, arrays))
+        try:
+            self._manager.save(step, args=sealed)
+        except ValueError as error:  # As tensorstore reports a full disk.
+            raise OSError(f"{self._folder / str(step)}: {error}") from error
+        self._known.append(step)
+        self._prune()
         self._saved, self._saved_epochs = self._latest, self._latest.num_epochs
         ended = time.monotonic()
         self._earliest = ended + (ended - begun) / _COST
+
+
+def _number(name: str) -> int:
+    """Return the number of a checkpoint, or of one that was set aside."""
+    found = _STEP.fullmatch(name)
+    assert found is not None
+    return int(found["number"] or found["aside"])
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import io
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -13,7 +15,17 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import Comparison, Config, Execution, Graph, datasets, fit, load
+from hopf_jax import (
+    Comparison,
+    Config,
+    Execution,
+    Graph,
+    datasets,
+    fit,
+    load,
+    results,
+    runtime,
+)
 from hopf_jax.cli import commands, options, tables
 from hopf_jax.datasets import load_dataset, make_planted
 from tests import graphs
@@ -112,8 +124,9 @@ def fitted_graphs(monkeypatch, result):
 
 def test_a_model_is_that_of_the_python_call(model, result, capsys, tmp_path):
     result.save(tmp_path / "r.npz")
-    assert (model / "result.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
-    assert sorted(p.name for p in model.iterdir()) == ["model.json", "result.npz"]
+    assert [p.name for p in model.iterdir()] == ["result.npz"]
+    load(model / "result.npz").save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
     capsys.readouterr()
     run("predict", model, "--probabilities")
     rows = read(capsys.readouterr().out)
@@ -359,6 +372,52 @@ def test_bad_settings(tables_of_planted, tmp_path, capsys):
     assert "is a file" in error
 
 
+def as_version_0_1(model, folder):
+    """Write a model as two files; return the second."""
+    result, reading = results.load_with_notes(model / "result.npz")
+    result.save(folder / "result.npz")
+    digest = runtime.sha256(folder / "result.npz")
+    text = json.dumps({"format": 1, "sha256": digest, "reading": reading})
+    (folder / "model.json").write_text(text)
+    return text
+
+
+def test_a_model_of_version_0_1_is_read_and_replaced(
+    model, tables_of_planted, fitted_graphs, tmp_path, capsys
+):
+    as_version_0_1(model, tmp_path)
+    run("predict", model)
+    expected = capsys.readouterr().out
+    run("predict", tmp_path)
+    assert capsys.readouterr().out == expected
+    run("fit", *tables_of_planted, "--out", tmp_path, "--quiet")
+    assert not (tmp_path / "model.json").exists()
+    run("predict", tmp_path)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_while_a_model_is_replaced_leaves_one_of_the_two(
+    model, tables_of_planted, result, tmp_path, capsys, monkeypatch, moment
+):
+    as_version_0_1(model, tmp_path)
+    other = dataclasses.replace(result, seed=1)
+    monkeypatch.setattr(commands, "fit", lambda *_, **__: other)
+    real = os.replace
+
+    def killed(*names):
+        if moment == "after":
+            real(*names)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    command = ["fit", *tables_of_planted, "--out", tmp_path, "--quiet"]
+    assert commands.main([str(word) for word in command]) == 130
+    monkeypatch.undo()
+    capsys.readouterr()
+    run("predict", tmp_path)  # With the nodes of the same model.
+    assert len(read(capsys.readouterr().out)) == 40
+
+
 def test_bad_models(model, tables_of_planted, tmp_path, capsys):
     edges, features, *labels = tables_of_planted
     assert "holds no model" in bad(capsys, "predict", tmp_path)
@@ -370,11 +429,11 @@ def test_bad_models(model, tables_of_planted, tmp_path, capsys):
     assert "'x1' is missing" in error
     broken = tmp_path / "broken"
     broken.mkdir()
-    for part in ("result.npz", "model.json"):
-        (broken / part).write_bytes((model / part).read_bytes())
-    text = (model / "model.json").read_text()
+    text = as_version_0_1(model, broken)
     (broken / "model.json").write_text(text.replace('"sha256": "', '"sha256": "0'))
-    assert "are of two fits" in bad(capsys, "predict", broken)
+    assert "is of another fit" in bad(capsys, "predict", broken)
+    (broken / "model.json").unlink()
+    assert "model.json is missing" in bad(capsys, "predict", broken)
     for damaged in (
         *("{", "[]", '{"format": 1, "sha256": "", "reading": {}}', "\x00"),
         text.replace('"directed": false', '"directed": 0'),

@@ -1,8 +1,10 @@
 """`fit` in a workdir: stopped anywhere, it resumes and ends with the same bytes."""
 
 import dataclasses
+import os
 import signal
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hopf_jax.learning import run_state
 from hopf_jax.learning.run_state import RunState, TeamState
 from hopf_jax.runtime import checkpoints
 from hopf_jax.runtime.checkpoints import Checkpoints
+from hopf_jax.runtime.publishing import TemporaryError
 from hopf_jax.runtime.signals import saved_at_signals
 from tests import buckets, graphs
 
@@ -237,21 +240,64 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how)
     stop(tmp_path, 5)
     older, newer = steps(tmp_path)
     damage(tmp_path / "checkpoints" / str(newer), how)
-    with pytest.warns(UserWarning, match=f"{newer} cannot be read and is removed"):
+    with pytest.warns(UserWarning, match=f"{newer} cannot be read and is set aside"):
         again, now = run(tmp_path)
     assert now == whole[1][3:]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
     assert older not in steps(tmp_path)
 
 
-def test_with_all_damaged_a_run_begins_again(whole, tmp_path):
+def test_with_all_damaged_a_run_refuses_to_begin_again(tmp_path):
     stop(tmp_path, 4)
-    for step in steps(tmp_path):
+    before = steps(tmp_path)
+    for step in before:
         damage(tmp_path / "checkpoints" / str(step), "cut")
-    with pytest.warns(UserWarning, match="cannot be read") as told:
+    with pytest.raises(TemporaryError, match=r"None of the checkpoints .*can be read"):
+        run(tmp_path)
+    assert steps(tmp_path) == before  # Nothing was deleted, nor renamed.
+
+
+@pytest.mark.parametrize("stray", ["99", "99/x", "notes", "07.txt"])
+def test_stray_folders_cost_nothing(whole, tmp_path, stray):
+    stop(tmp_path, 4)
+    (tmp_path / "checkpoints" / stray).mkdir(parents=True)
+    with warnings.catch_warnings(action="ignore"):
         again, now = run(tmp_path)
-    assert len(told) == 2 and now == whole[1]
+    assert now == whole[1][3:]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+
+
+def test_a_read_error_that_passes_loses_nothing(whole, tmp_path, monkeypatch):
+    stop(tmp_path, 5)
+    before = steps(tmp_path)
+
+    def fail(self, path):
+        raise OSError(5, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbax.checkpoint.StandardCheckpointer.restore", fail)
+        with pytest.raises(TemporaryError, match="Input/output error"):
+            run(tmp_path)
+    assert steps(tmp_path) == before
+    again, now = run(tmp_path)
+    assert now == whole[1][4:]
+    assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+
+
+def test_a_second_live_run_is_refused(tmp_path):
+    def second(record):
+        with pytest.raises(TemporaryError, match=f"in use by process {os.getpid()} on"):
+            run(tmp_path)
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        fit(
+            graphs.tiny("weighted"),
+            *("i-nip-mean", SHORT),
+            workdir=tmp_path,
+            callbacks=[second],
+        )
+    run(tmp_path)
 
 
 def test_a_flipped_bit_is_seen():

@@ -1,0 +1,90 @@
+"""Compiled programs of the library, of which a bounded number is kept.
+
+`jax.jit` keeps every program for as long as its function lives. In a process that fits
+graph after graph, programs of all sizes would pile up until the system allows no more
+memory maps.
+"""
+
+import collections
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import jax
+
+_KEPT = 16  # Programs that outlive the work they were compiled for: some fits' worth.
+
+_programs: collections.OrderedDict[Hashable, "_Entry"] = collections.OrderedDict()
+_lock = threading.Lock()
+
+
+class _Entry:
+    """A jitted function that is called with arguments of one shape only."""
+
+    def __init__(self, function: Callable, num_static: int) -> None:
+        # A function of its own: JAX frees traces and programs with their function.
+        @functools.wraps(function)
+        def own(*arguments):
+            return function(*arguments)
+
+        self.call = jax.jit(own, static_argnums=range(num_static))
+        self.used = True
+
+
+def compiled(num_static: int = 0) -> Callable[[Callable], "Compiled"]:
+    """Return a decorator as `jax.jit`, whose programs `releasing_programs` may free.
+
+    The function takes positional arguments; the first `num_static` are static.
+    """
+    return lambda function: Compiled(function, num_static)
+
+
+class Compiled:
+    """A function with one program per shape of its arguments; see `compiled`."""
+
+    def __init__(self, function: Callable, num_static: int) -> None:
+        self._function, self._num_static = function, num_static
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the program of these shapes; compile it if there is none."""
+        return self._find(arguments).call(*arguments)
+
+    def lower(self, *arguments: Any) -> Any:
+        """Lower the program of these shapes, as `jax.jit` does."""
+        return self._find(arguments).call.lower(*arguments)
+
+    def _find(self, arguments: tuple[Any, ...]) -> _Entry:
+        static, arrays = arguments[: self._num_static], arguments[self._num_static :]
+        shapes = tuple(getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(arrays))
+        key = self._function, static, shapes
+        with _lock:
+            entry = _programs.get(key)
+            if entry is None:
+                _programs[key] = entry = _Entry(self._function, self._num_static)
+            _programs.move_to_end(key)
+            entry.used = True
+        return entry
+
+
+@contextlib.contextmanager
+def releasing_programs() -> Iterator[None]:
+    """Free the programs that were used longest ago when the block, or function, ends.
+
+    Those that it used itself are kept, however many they are, so that the same work
+    again compiles nothing.
+    """
+    try:
+        yield
+    finally:
+        _release()
+
+
+def _release() -> None:
+    with _lock:
+        while len(_programs) > _KEPT and not next(iter(_programs.values())).used:
+            _programs.popitem(last=False)
+        for entry in _programs.values():
+            entry.used = False
