@@ -250,6 +250,7 @@ def test_with_all_damaged_a_run_begins_again(whole, tmp_path):
         damage(tmp_path / "checkpoints" / str(step), "cut")
     with pytest.warns(UserWarning, match="cannot be read") as told:
         again, now = run(tmp_path)
+    told = [each for each in told if "cannot be read" in str(each.message)]
     assert len(told) == 2 and now == whole[1]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
 
