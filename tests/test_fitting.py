@@ -384,7 +384,7 @@ def test_progress_is_silent_when_piped_and_shown_when_asked(capsys):
 
 def test_the_defaults_are_taken():
     fast = {"max_epochs": 1, "num_iterations": 1}
-    result = fit(graphs.tiny("weighted"), config=Config(**fast))
+    result = fit(graphs.tiny("weighted"), "i-nip-mean", config=Config(**fast))
     assert result.kernel == MODELS["i-nip-mean"]
     assert result.seed == 0
 

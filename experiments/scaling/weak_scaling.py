@@ -100,7 +100,9 @@ def _measure(options: argparse.Namespace) -> None:
     )
     marks: list[float] = []
     mark = [lambda record: marks.append(time.process_time())]
-    result = hopf_jax.fit(graph, config=config, progress=False, callbacks=mark)
+    result = hopf_jax.fit(
+        graph, "i-nip-mean", config=config, progress=False, callbacks=mark
+    )
     # The first epoch compiles.
     seconds = [record["seconds"] for record in result.history[1:]]
     if processes.is_main():

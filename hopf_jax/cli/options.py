@@ -162,7 +162,8 @@ def _add_data(commands: Any) -> None:
     add("--fold", type=int, default=1, help=fold)
 
 
-_OPTIONS = {"features": "scaling"}  # Features are a table.
+# Features are a table, and folds the splits of a comparison.
+_OPTIONS = {"features": "scaling", "folds": "cross_validation"}
 _NO_HEADER = "the first line of tables does not name the columns"
 
 
@@ -172,7 +173,7 @@ def _add_tables(parser: Any) -> None:
     add("features", metavar="FEATURES", help="table of nodes")
     add("--labels", metavar="LABELS", required=True, help="table of labels")
     add("--no-header", action="store_true", help=_NO_HEADER)
-    directed = "a node reads only from nodes with an edge to it"
+    directed = "edges have a direction; see --directions"
     add("--directed", action="store_true", help=directed)
     loops = f"edges from a node to itself {default}"
     add("--self-loops", choices=("drop", "keep"), default="drop", help=loops)

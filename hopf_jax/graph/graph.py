@@ -52,8 +52,8 @@ class Graph:
         Unknown labels are -1, NaN, None or "" among ids and names. In a matrix they are
         rows with a NaN; in a one-hot matrix also rows of zeros.
       train, validation, test: Masks [N] or node ids. Nodes of a set must be labelled.
-      directed: Keep the direction of edges: receivers read their senders. Otherwise the
-        adjacency matrix A becomes max(A, A^T).
+      directed: Keep the direction of edges; `Config.directions` says whether receivers
+        read their senders only. Otherwise the adjacency matrix A becomes max(A, A^T).
       self_loops: "drop", or "keep". With a self-loop a training node reads its own
         label from its own summary.
       multilabel: Whether there are several labels per node; None to infer it from the

@@ -106,7 +106,7 @@ def model(tables_of_planted, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result():
-    return fit(planted(), config=SHORT)
+    return fit(planted(), "i-nip-mean", config=SHORT)
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_cora_as_tables_gives_the_same(tmp_path, capsys):
     capsys.readouterr()
     run("predict", tmp_path / "model")
     config = Config(max_epochs=60, hidden_size=16, num_iterations=2)
-    result = fit(graph, config=config)
+    result = fit(graph, "i-nip-mean", config=config)
     assert result.scores["test"]["micro_f1"] > 0.7
     rows = read(capsys.readouterr().out)
     assert [row["node"] for row in rows] == [f"paper-{7 * i}" for i in range(2708)]
@@ -277,7 +277,7 @@ def test_several_labels_per_node(tmp_path, capsys):
         multilabel=True, label_names=["red", "blue", "odd"],
         train=np.arange(0, 12, 2), validation=np.arange(1, 11, 2),
     )  # fmt: skip
-    wanted = fit(graph, config=dataclasses.replace(SHORT, bias=True))
+    wanted = fit(graph, "i-nip-mean", config=dataclasses.replace(SHORT, bias=True))
     rows = read(capsys.readouterr().out)
     for row, said, decided in zip(
         rows, wanted.probabilities, wanted.predict(), strict=True

@@ -68,7 +68,7 @@ def test_a_whole_run_is_timed_to_its_score(tmp_path):
     (ours,) = found["sides"]["ours"]["runs"]
     assert ours["seconds"] > 0 and ours["epochs"] == 2 and ours["iteration"] == 1
     graph = run.load()
-    want = hopf_jax.fit(graph, config=run.config, seed=0, progress=False)
+    want = hopf_jax.fit(graph, "i-nip-mean", config=run.config, seed=0, progress=False)
     assert ours["test_micro_f1"] == want.scores["test"]["micro_f1"]
     assert found["ratio"] is None
     assert "| quick | PyG, stored batches | not installed |" in report.whole_table(

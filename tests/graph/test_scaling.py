@@ -136,7 +136,7 @@ def test_empty_rows_stay_zero():
 )
 def test_a_matrix_of_constant_columns_is_refused(features):
     with pytest.raises(ValueError, match="columns of features are constant"):
-        fit(graph_of(features), config=QUICK, progress=False)
+        fit(graph_of(features), "i-nip-mean", config=QUICK, progress=False)
 
 
 def test_dense_and_sparse_forms_of_new_graphs_are_scaled_alike():
@@ -190,7 +190,7 @@ def test_damaged_plain_data_is_refused(change):
 
 def test_a_model_scales_new_graphs_as_it_scaled_its_own(tmp_path):
     graph = graph_of(ages())
-    result = fit(graph, config=QUICK, progress=False)
+    result = fit(graph, "i-nip-mean", config=QUICK, progress=False)
     assert "3 columns standardised" in result.describe()
     np.testing.assert_allclose(result.predict_proba(graph), result.predict_proba())
     half = graph_of(ages()[:50] * 3)
@@ -207,7 +207,9 @@ def test_a_model_scales_new_graphs_as_it_scaled_its_own(tmp_path):
 
 def test_the_unit_of_a_column_does_not_change_predictions():
     said = [
-        fit(graph_of(ages() * unit), config=QUICK, progress=False).predict_proba()
+        fit(
+            graph_of(ages() * unit), "i-nip-mean", config=QUICK, progress=False
+        ).predict_proba()
         for unit in (1, np.array([1000, 1e-6, 1e6]))
     ]
     np.testing.assert_allclose(*said, atol=1e-3)
@@ -215,7 +217,7 @@ def test_the_unit_of_a_column_does_not_change_predictions():
 
 def test_as_is_reads_features_as_they_are(tmp_path):
     config = Config(features="as-is", num_hops=1, max_epochs=2, min_epochs=1)
-    result = fit(graph_of(words()), config=config, progress=False)
+    result = fit(graph_of(words()), "i-nip-mean", config=config, progress=False)
     assert result.scaling is None and "As they are" in result.describe()
     result.save(tmp_path / "result.npz")
     assert load(tmp_path / "result.npz").scaling is None

@@ -60,8 +60,10 @@ def test_a_mapped_graph_is_learned_from_the_same(tmp_path, chunk_edges):
     write_graph(graph, tmp_path / "graph")
     config = Config(num_hops=1, hidden_size=4, num_iterations=2, max_epochs=3)
     small = Execution(memory_budget=0, chunk_edges=chunk_edges)
-    one = hopf_jax.fit(graph, config=config)
-    two = hopf_jax.fit(open_graph(tmp_path / "graph"), config=config, execution=small)
+    one = hopf_jax.fit(graph, "i-nip-mean", config=config)
+    two = hopf_jax.fit(
+        open_graph(tmp_path / "graph"), "i-nip-mean", config=config, execution=small
+    )
     np.testing.assert_allclose(two.probabilities, one.probabilities, atol=1e-5)
 
 

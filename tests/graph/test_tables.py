@@ -59,7 +59,7 @@ def test_columns_that_cannot_be_read_are_named(column, message):
 
 
 def test_columns_of_a_new_graph_are_matched_by_name(tmp_path):
-    result = fit(make(table()), config=QUICK, progress=False)
+    result = fit(make(table()), "i-nip-mean", config=QUICK, progress=False)
     result.save(tmp_path / "result.npz")
     result = load(tmp_path / "result.npz")
     frame = table()
@@ -82,7 +82,7 @@ def test_missing_values_are_filled_as_in_the_graph_that_was_fitted(tmp_path):
     graph = make(frame, missing="mean")
     assert graph.missing_values and "pet is missing" in graph.feature_names
     assert "indicator for each: age" in graph.describe()
-    result = fit(graph, config=QUICK, progress=False)
+    result = fit(graph, "i-nip-mean", config=QUICK, progress=False)
     assert np.isfinite(result.probabilities).all()
     scaled = result.scaling.apply(graph.features)
     assert np.isfinite(scaled).all() and scaled.shape[1] == graph.num_features + 1
@@ -95,7 +95,7 @@ def test_missing_values_are_filled_as_in_the_graph_that_was_fitted(tmp_path):
     assert open_graph(tmp_path / "graph").missing_values
     config = Config(features="as-is", max_epochs=2, min_epochs=1)
     with pytest.raises(ValueError, match="missing values"):
-        fit(graph, config=config, progress=False)
+        fit(graph, "i-nip-mean", config=config, progress=False)
 
 
 def test_the_index_of_a_table_places_its_rows():
@@ -224,14 +224,16 @@ def test_positions_mean_nothing_in_another_graph(tmp_path):
     network = nx.karate_club_graph()
     graph = Graph.from_networkx(network, labels="club")
     graph = graph.with_split(range(0, 34, 2), range(1, 34, 2))
-    result = fit(graph, config=QUICK, progress=False)
+    result = fit(graph, "i-nip-mean", config=QUICK, progress=False)
     result.save(tmp_path / "result.npz")
     loaded = load(tmp_path / "result.npz")
     np.testing.assert_allclose(loaded.predict_proba(graph), result.probabilities)
     network.remove_edge(0, 1)
     with pytest.raises(ValueError, match="positions in another graph"):
         loaded.predict(Graph.from_networkx(network))
-    given = fit(make(RNG.normal(size=(N, 4))), config=QUICK, progress=False)
+    given = fit(
+        make(RNG.normal(size=(N, 4))), "i-nip-mean", config=QUICK, progress=False
+    )
     with pytest.raises(ValueError, match="no features of its own"):
         given.predict(graph)
 

@@ -154,11 +154,11 @@ def test_a_cautious_run_replays(caution):
     config = Config(
         hidden_size=4, num_iterations=3, max_epochs=3, min_epochs=1, caution=caution
     )
-    result = fit(graph, config=config)
+    result = fit(graph, "i-nip-mean", config=config)
     np.testing.assert_allclose(
         result.predict_proba(graph), result.probabilities, atol=1e-6
     )
-    plain = fit(graph, config=dataclasses.replace(config, caution="none"))
+    plain = fit(graph, "i-nip-mean", config=dataclasses.replace(config, caution="none"))
     assert (plain.probabilities != result.probabilities).any()
     with pytest.raises(ValueError, match="caution weighs predicted labels"):
         dataclasses.replace(config, summary="hidden")

@@ -100,8 +100,8 @@ def test_it_learns_as_well_and_is_kept_with_the_result(tmp_path):
         summary_dropout=0.0,
     )
     other = dataclasses.replace(config, precision="bfloat16")
-    wide = hopf_jax.fit(graph, config=config, progress=False)
-    small = hopf_jax.fit(graph, config=other, progress=False)
+    wide = hopf_jax.fit(graph, "i-nip-mean", config=config, progress=False)
+    small = hopf_jax.fit(graph, "i-nip-mean", config=other, progress=False)
     test = [r.scores["test"]["micro_f1"] for r in (wide, small)]
     assert test[1] > test[0] - 0.03
     assert np.abs(wide.probabilities - small.probabilities).max() > 1e-4
@@ -122,7 +122,7 @@ def test_prediction_in_chunks_is_that_of_one(chunk_edges, chunks):
     config = hopf_jax.Config(
         hidden_size=8, num_iterations=2, max_epochs=3, precision="bfloat16"
     )
-    result = hopf_jax.fit(graph, config=config, progress=False)
+    result = hopf_jax.fit(graph, "i-nip-mean", config=config, progress=False)
     chunked = dataclasses.replace(
         result, execution=hopf_jax.Execution(chunk_edges=chunk_edges)
     )

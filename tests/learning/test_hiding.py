@@ -94,15 +94,20 @@ def test_the_loss_is_on_hidden_roots_and_reads_none_of_their_labels(model):
 
 def test_the_first_iteration_learns_from_all_roots():
     graph = graphs.tiny()
-    masked = fit(graph, config=CONFIG)
+    masked = fit(graph, "i-nip-mean", config=CONFIG)
     printed = dataclasses.replace(CONFIG, training_summaries="as-printed")
     found, want = (
         [r["train_loss"] for r in result.history if r["iteration"] == 1]
-        for result in (masked, fit(graph, config=printed))
+        for result in (masked, fit(graph, "i-nip-mean", config=printed))
     )
     np.testing.assert_allclose(found, want, rtol=1e-5)
     later = [r["train_loss"] for r in masked.history if r["iteration"] == 2]
-    assert later != [r["train_loss"] for r in fit(graph, config=printed).history][4:8]
+    assert (
+        later
+        != [r["train_loss"] for r in fit(graph, "i-nip-mean", config=printed).history][
+            4:8
+        ]
+    )
 
 
 def test_hidden_labels_leave_nothing_to_precompute():
@@ -116,8 +121,10 @@ def test_hidden_labels_leave_nothing_to_precompute():
 
 def test_streamed_batches_hide_the_same_labels_to_the_bit():
     graph = graphs.tiny(sparse=True)
-    resident = fit(graph, config=CONFIG)
-    streamed = fit(graph, config=CONFIG, execution=Execution(memory_budget=0))
+    resident = fit(graph, "i-nip-mean", config=CONFIG)
+    streamed = fit(
+        graph, "i-nip-mean", config=CONFIG, execution=Execution(memory_budget=0)
+    )
     np.testing.assert_array_equal(resident.probabilities, streamed.probabilities)
 
 
@@ -125,7 +132,7 @@ def test_it_works_with_sampled_neighbours_and_hidden_states():
     graph = graphs.tiny()
     for change in ({"fanouts": (3, 2)}, {"summary": "hidden"}):
         config = dataclasses.replace(CONFIG, **change)
-        result = fit(graph, config=config)
+        result = fit(graph, "i-nip-mean", config=config)
         np.testing.assert_allclose(
             result.predict_proba(graph), result.probabilities, atol=1e-6
         )

@@ -55,7 +55,7 @@ def test_several_are_saved_loaded_replayed_and_explained_like_one(
 ):
     graph = graphs.tiny(multilabel=kind == "multilabel", sparse=kind == "sparse")
     config = vary(config, summary="hidden") if kind == "hidden" else config
-    result = fit(graph, config=config)
+    result = fit(graph, "i-nip-mean", config=config)
     assert len(result.weights) == 2
     assert result.weights[0]["w_output"].ndim == 2 + (config.members > 1)
     result.save(tmp_path / "several.npz")
@@ -120,7 +120,7 @@ def test_a_part_reads_nothing_of_nets_or_labels_that_saw_it():
             patch.setattr(population.Population, "inputs", spy(name))
             patch.setattr("hopf_jax.learning.teams.divide", lambda *_: team.parts)
             patch.setattr(fitting, "learn", learn)
-            fit(dataclasses.replace(graph, labels=labels), config=CROSSED)
+            fit(dataclasses.replace(graph, labels=labels), "i-nip-mean", config=CROSSED)
     # Net 1 is the helper that never saw part 0, and net 2 did.
     before, after = (trained[name][0] for name in ("before", "after"))
     for name in before[1]:
@@ -155,15 +155,15 @@ def test_cross_fitting_streams_what_it_holds(model, change):
 
 def test_a_precomputed_first_hop_has_a_block_per_part():
     graph, config = graphs.tiny("weighted"), vary(CROSSED, dropout=0.0)
-    one = fit(graph, config=config)
-    two = fit(graph, config=vary(config, precompute=False))
+    one = fit(graph, "i-nip-mean", config=config)
+    two = fit(graph, "i-nip-mean", config=vary(config, precompute=False))
     for a, b in zip(one.history, two.history, strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
 
 
 def test_one_program_for_all_members_agrees(monkeypatch):
     graph, config = graphs.tiny(sparse=True), vary(SHORT, members=2)
-    apart = fit(graph, config=config)
+    apart = fit(graph, "i-nip-mean", config=config)
     made = []
 
     def joint(mapping, *arguments):
@@ -171,7 +171,7 @@ def test_one_program_for_all_members_agrees(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr("hopf_jax.fitting._make_population", joint)
-    together = fit(graph, config=config)
+    together = fit(graph, "i-nip-mean", config=config)
     assert made
     for a, b in zip(apart.history[:6], together.history[:6], strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)

@@ -60,10 +60,10 @@ def test_fit_records_it_from_the_second_iteration_on():
     config = Config(
         hidden_size=4, num_iterations=3, max_epochs=3, min_epochs=1, features="as-is"
     )
-    records = fit(pairs(), config=config).iterations
+    records = fit(pairs(), "i-nip-mean", config=config).iterations
     assert "summary_f1" not in records[0]
     for record in records[1:]:
         assert record["summary_f1"].keys() == {"train", "validation"}
         assert record["summary_f1"]["train"].keys() == {"1", "2"}
     hidden = dataclasses.replace(config, summary="hidden")
-    assert "summary_f1" not in fit(pairs(), config=hidden).iterations[1]
+    assert "summary_f1" not in fit(pairs(), "i-nip-mean", config=hidden).iterations[1]

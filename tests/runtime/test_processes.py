@@ -27,7 +27,7 @@ NAMES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 def train(large=False, **keywords):
     """The run that is compared, on a small graph or on PubMed."""
     if not large:
-        return hopf_jax.fit(small_graph(), config=SMALL, **keywords)
+        return hopf_jax.fit(small_graph(), "i-nip-mean", config=SMALL, **keywords)
     config = Config(
         num_hops=2,
         hidden_size=16,
@@ -37,7 +37,7 @@ def train(large=False, **keywords):
         min_epochs=4,
     )
     graph = hopf_jax.load_dataset("pubmed", fold=1)
-    return hopf_jax.fit(graph, config=config, **keywords)
+    return hopf_jax.fit(graph, "i-nip-mean", config=config, **keywords)
 
 
 def job(folder, kill_at=0, large=False):

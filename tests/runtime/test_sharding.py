@@ -82,13 +82,15 @@ def test_devices_share_a_step(num_devices):
         "import json, hopf_jax\n"
         "from hopf_jax import Config, Execution\n"
         "from tests.runtime import test_sharding as t\n"
-        f"result = hopf_jax.fit(t.small_graph(), config={config!r},"
+        f"result = hopf_jax.fit(t.small_graph(), 'i-nip-mean', config={config!r},"
         f" execution={spread!r})\n"
         "print(json.dumps([t.losses(result).tolist(),"
         " result.probabilities.tolist(), len(result.iterations)]))\n"
     )
     found, probabilities, iterations = run(num_devices, code)
-    alone = hopf_jax.fit(small_graph(), config=config, execution=execution)
+    alone = hopf_jax.fit(
+        small_graph(), "i-nip-mean", config=config, execution=execution
+    )
     assert iterations == 2
     np.testing.assert_allclose(found, losses(alone), rtol=1e-5)
     np.testing.assert_allclose(probabilities, alone.probabilities, atol=1e-5)
