@@ -21,6 +21,7 @@ BAD = {
     "scale_summaries": (1, None),
     "parts": (*WHOLE, 0, 1, 1001),
     "members": (*WHOLE, 0, 1001),
+    "folds": (-1, 1, 1.5, "2", True, 1001),
     "caution": ("all", None, True),
     "summary": ("label", None, 1),
     "metric": ("accuracy", None, 1),
@@ -28,6 +29,7 @@ BAD = {
     "batch_size": (*WHOLE, 0),
     "batches_per_step": (*WHOLE, 0),
     "fanouts": ((5,), (5, 0), (5, -1), (5, 1.5), 25, "ab"),
+    "directions": ("one", None, 1),
     "neighbor_fraction": (0, -0.5, 1.1, float("nan"), None),
     "ghost_edges": (*WHOLE, 1001),
     "learning_rate": (0, -1, float("nan"), float("inf"), "1e-2"),
@@ -56,6 +58,7 @@ GOOD = {
     "summary_dropout": (None, 0, 0.999),
     "hidden_share": (1e-9, 1),
     "members": (1, 1000),
+    "folds": (None, 0, 2, 1000),
     "l2": (0, 1),
     "min_epochs": (0, 10**9),
 }

@@ -63,7 +63,9 @@ def test_inductive_limits_epochs_unless_told_otherwise(
 
 def test_replaying_equals_learning_beside_the_new_graph():
     """The graphs are not joined, so seeing the new one could not have helped."""
-    config = Config(hidden_size=4, num_iterations=2, max_epochs=2, dropout=0.0)
+    config = paper.protocol_config(
+        hidden_size=4, num_iterations=2, max_epochs=2, dropout=0.0
+    )
     cell = cells.Cell("human", "i-nip-mean", 1, config, split="inductive")
     _, apart = cells._learn_inductively(cell, two_graphs(), fit)
     _, joined = cells._learn(cell, two_graphs(), fit)
