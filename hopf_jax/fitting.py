@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -132,7 +133,7 @@ def fit(
     execution = Execution() if execution is None else execution
     check_arguments(graph, config, execution, seed)
     graph, folds, said = complete_split(graph, config.folds, seed, pool=model is None)
-    config = dataclasses.replace(config, folds=folds)
+    config = dataclasses.replace(config, folds=folds or config.folds)
     _announce(progress, said)
     fit_one = functools.partial(
         _fit_teams,
@@ -146,17 +147,20 @@ def fit(
     if model is not None:
         (result,) = fit_one(workdir, model=model, config=config)
         return result
-    found: list[tuple[Result, dict[str, Any]]] = []
+    found: list[tuple[Result, dict[str, Any], list[str]]] = []
     for name, own in _candidates(graph, config):
         folder = None if workdir is None else os.path.join(os.fspath(workdir), name)
         begun = time.perf_counter()
         chosen = dataclasses.replace(config, **own)
-        (result,) = fit_one(folder, model=name, config=chosen)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            (result,) = fit_one(folder, model=name, config=chosen)
         record = {"model": name, **_evidence(result)}
         record["seconds"] = time.perf_counter() - begun
-        found.append((result, record))
-    found.sort(key=lambda pair: (-pair[1]["score"], pair[1]["loss"]))
-    choice = tuple(record for _, record in found)
+        found.append((result, record, [str(each.message) for each in told]))
+    found.sort(key=lambda each: (-each[1]["score"], each[1]["loss"]))
+    warn_once(found[0][2])  # What is wrong with the others matters no more.
+    choice = tuple(record for _, record, _ in found)
     scores = ", ".join(f"{c['model']} {100 * c['score']:.1f}" for c in choice)
     _announce(progress, f"Chose {choice[0]['model']}; on held-out labels: {scores}.")
     return dataclasses.replace(found[0][0], choice=choice)

@@ -21,6 +21,10 @@ from hopf_jax.runtime import checkpoints
 from tests import graphs
 
 CONFIG = Config(
+    bias=False,
+    init_weights="fan-out",
+    weighted_loss=True,
+    l2=1e-3,
     hidden_size=5,
     batch_size=3,
     num_iterations=2,

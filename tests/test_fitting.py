@@ -263,7 +263,7 @@ def test_labels_are_averaged_from_the_second_iteration_on(base):
 
 def still(**settings):
     """Weights as each iteration starts with: it does not learn."""
-    return fitted(learning_rate=1e-30, max_epochs=1, **settings).weights
+    return fitted(learning_rate=1e-30, max_epochs=1, bias=False, **settings).weights
 
 
 def test_an_iteration_starts_from_the_last_weights_and_a_fresh_output():

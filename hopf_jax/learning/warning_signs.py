@@ -31,8 +31,8 @@ def check_data(graph: Graph, kernel: Kernel, config: Config) -> list[str]:
     found = [
         _absent_classes(graph),
         _labels_like_ids(graph),
-        _small_validation(graph),
-        *check_scales(graph.features),
+        None if config.folds else _small_validation(graph),
+        *(check_scales(graph.features) if config.features == "as-is" else ()),
     ]
     if kernel.reach(config.num_hops):
         found.append(_isolated(graph))

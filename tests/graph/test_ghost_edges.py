@@ -116,6 +116,10 @@ CONFIG = Config(
     dropout=0.0,
     max_epochs=60,
     features="as-is",
+    bias=False,
+    init_weights="fan-out",
+    weighted_loss=True,
+    l2=1e-3,
 )
 
 

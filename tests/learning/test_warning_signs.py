@@ -95,7 +95,7 @@ def test_constant_features_and_scales_apart(sparse):
     assert len(check_scales(form(np.zeros((50, 4))))) == 1
     graph = split(good(features=form(np.tile(x * [1, 1, 1, 2e4], (8, 1)))))
     with pytest.warns(HopfWarning, match="differ in scale"):
-        fit(graph, "bl-node", CONFIG, **FIT)
+        fit(graph, "bl-node", CONFIG, features="as-is", **FIT)
 
 
 def test_isolated_training_nodes():
@@ -162,7 +162,7 @@ def test_no_better_than_a_constant(metric, multilabel):
 def test_a_fit_that_learns_nothing():
     graph = split(good(features=np.ones((400, 1))))
     with pytest.warns(HopfWarning, match="nothing was learned"):
-        fit(graph, "bl-node", CONFIG, **FIT)
+        fit(graph, "bl-node", CONFIG, features="as-is", **FIT)
 
 
 def test_warnings_come_once_from_the_line_of_the_user():

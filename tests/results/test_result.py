@@ -140,6 +140,13 @@ def test_a_result_saved_by_version_0_1(tmp_path):
         summary_dropout=0.0,
         features="as-is",
         metric="as-trained",
+        directions="given",
+        folds=0,
+        bias=False,
+        init_weights="fan-out",
+        weighted_loss=True,
+        batch_size=128,
+        l2=1e-3,
     )
     assert loaded.decision == Decision("as-trained")
     assert loaded.iteration == 2 and loaded.scores["train"]["micro_f1"] == 0.5
