@@ -133,7 +133,8 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html
 TOOLS = made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && "$$PYTHON" -m venv "$$made" && \
 	"$$made/bin/python" $(PIP) --require-hashes --requirement requirements-tools.txt
 COMPILE := "$$made/bin/uv" pip compile --quiet --universal --python-version 3.11 \
-	--generate-hashes --no-annotate --custom-compile-command 'make lock'
+	--generate-hashes --no-annotate --no-strip-extras \
+	--custom-compile-command 'make lock'
 
 lock: ## Write the lists of requirements with hashes, from requirements.in
 	@$(TOOLS) && \
