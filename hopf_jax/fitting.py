@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import math
 import os
 import sys
 import time
@@ -52,7 +53,7 @@ from hopf_jax.results import (
     score,
     summary_scores,
 )
-from hopf_jax.runtime import checkpointed, is_main
+from hopf_jax.runtime import check_memory, checkpointed, is_main
 
 Callback = Callable[[dict[str, Any]], None]
 Show = Literal["auto", True, False] | bool
@@ -227,6 +228,7 @@ def _fit_teams(
     check_same([team.graph for team in teams])
     graph = teams[0].graph
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
+    _check_memory(graph, net, config.members)
     objective = Objective.of(config, graph.multilabel)
     plan = make_plan(graph, kernel, config, execution)
     with checkpointed(
@@ -276,6 +278,21 @@ def _fit_teams(
         )
         for state, own, team, seed in zip(run.teams, given, teams, seeds, strict=True)
     ]
+
+
+def _check_memory(graph: Graph, net: Net, members: int) -> None:
+    """Raise `ValueError` for weights or hidden states that no machine like this holds.
+
+    Native code would end the process instead.
+    """
+    shapes = [leaf.shape for leaf in net.weight_shapes().values()]
+    weights = sum(math.prod(shape) for shape in shapes)
+    states = graph.num_nodes * (net.sizes.hidden + net.sizes.labels)
+    check_memory(
+        4 * (4 * members * weights + states),  # With a gradient and Adam's two moments.
+        f"Training {weights:,} weights on {graph.num_nodes:,} nodes",
+        "Lower hidden_size or members, or use fewer features or labels.",
+    )
 
 
 def _make_population(

@@ -32,7 +32,9 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
       DatasetError: The lock is still held after `timeout` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    # A link that someone planted would lead to a file elsewhere.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o666)
     try:
         start, told = time.monotonic(), False
         while not _try_lock(descriptor):
@@ -60,6 +62,8 @@ def write_locked(path: Path, content: bytes | Callable[[BinaryIO], object]) -> N
     # The temporary names of `write_atomically`.
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
         leftover.unlink()
+    if path.is_symlink():  # The file that it leads to is not ours.
+        path.unlink()
     write_atomically(path, content)
 
 

@@ -6,8 +6,10 @@ from hopf_jax.graph.graph import SPLITS, Graph
 from hopf_jax.graph.splits import check_draw, decode_split, draw_split, split_graph
 from hopf_jax.graph.storage import new_graph_folder, open_graph, write_graph
 from hopf_jax.graph.validation import (
+    check_csr,
     check_ids,
     check_nodes,
+    check_sparse,
     check_value,
     check_whole,
     to_array,

@@ -13,6 +13,7 @@ from hopf_jax.graph.validation import (
     check_edges,
     check_features,
     check_nodes,
+    check_sparse,
     check_split,
     to_array,
 )
@@ -219,7 +220,8 @@ class Graph:
         Edge weights are in the order of `indices`; other arguments are as in `Graph`.
         """
         features = check_features(features)
-        indptr, indices = check_csr(indptr, indices, features.shape[0])
+        n = features.shape[0]
+        indptr, indices = check_csr(indptr, indices, n, n)
         receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
         return cls.from_edges(indices, receivers, features, labels, **keywords)
 
@@ -236,7 +238,7 @@ class Graph:
                 f"adjacency is a {type(adjacency).__name__}. Give a scipy sparse "
                 "matrix; scipy.sparse.csr_array(matrix) converts a dense one."
             )
-        matrix = sp.coo_array(adjacency)
+        matrix = sp.coo_array(check_sparse(adjacency, "adjacency"))
         matrix.eliminate_zeros()  # A stored False is not an edge.
         features = check_features(features)
         n = features.shape[0]

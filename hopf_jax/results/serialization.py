@@ -4,9 +4,6 @@ import dataclasses
 import io
 import json
 import os
-import struct
-import zipfile
-import zlib
 from typing import Any
 
 import numpy as np
@@ -21,16 +18,15 @@ from hopf_jax.kernels import (
 )
 from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.result import Result, make_net
-from hopf_jax.runtime import is_main, load_npz, write_atomically
+from hopf_jax.runtime import is_main, read_npz, write_atomically
 
 _FORMAT = 2
 _OLDER = (1,)  # Without a calibration.
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
-# What numpy, zipfile and json raise for a file that is damaged or of another kind.
-_UNREADABLE = (
+# What contents of the wrong kind raise, where they are taken apart.
+_MALFORMED = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    *(EOFError, OSError, MemoryError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
+    RecursionError,
 )
 
 
@@ -75,8 +71,11 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
       path: The file.
       kernel: Needed only where the saved kernel has an aggregator of your own.
     """
+    arrays = read_npz(path, compressed=False)
     try:
-        meta, arrays = _read(path)
+        meta = json.loads(arrays.pop("meta").tobytes())
+        if meta["format"] not in (_FORMAT, *_OLDER):
+            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
         fields = _fields(meta, arrays.pop("probabilities"))
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
@@ -84,9 +83,7 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
             weights[range(1, len(weights) + 1).index(int(number))][part] = array
         if kernel is None:  # Any aggregator: it is looked up below, with its own error.
             kernel_from_json(meta["row"] | {"aggregate": "mean"})
-    except FileNotFoundError:
-        raise
-    except _UNREADABLE as error:
+    except _MALFORMED as error:
         raise ValueError(
             f"{os.fspath(path)} is not a result saved by this library: {error}."
         ) from error
@@ -106,18 +103,6 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
     return Result(kernel=saved, weights=tuple(weights), **fields)
 
 
-def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the JSON part of a file and its arrays; raise one of `_UNREADABLE`."""
-    with zipfile.ZipFile(path) as listed:
-        if any(info.compress_type for info in listed.infolist()):
-            raise ValueError("it is compressed")  # It could fill all memory.
-    arrays = load_npz(path)
-    meta = json.loads(arrays.pop("meta").tobytes())
-    if meta["format"] not in (_FORMAT, *_OLDER):
-        raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
-    return meta, arrays
-
-
 def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
     """Return fields of `Result`; raise `ValueError` if they contradict one another."""
     config, sizes = config_from_json(meta["config"]), Sizes(**meta["sizes"])
@@ -135,7 +120,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "multilabel": isinstance(meta["multilabel"], bool),
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
-        and all(isinstance(name, str) for name in names),
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names),
         "iteration": Whole(1, count).accepts(meta["iteration"]),
         "history": all(isinstance(record, dict) for record in records),
         "scores": all(
@@ -146,7 +132,9 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         ),
         "probabilities": _is_float32(probabilities)
         and probabilities.ndim == 2
-        and probabilities.shape[1] == sizes.labels,
+        and probabilities.shape[1] == sizes.labels
+        and bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()),
+        "calibration": _is_calibration(meta.get("calibration")),
     }
     for name, holds in valid.items():
         if not holds:
@@ -161,6 +149,18 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "probabilities": probabilities,
         "calibration": None if calibration is None else Calibration(**calibration),
     }
+
+
+def _is_calibration(saved: Any) -> bool:
+    if saved is None:
+        return True
+    before, after = saved["ece_before"], saved["ece_after"]
+    errors = [*before.values(), *(error for error in after.values() if error is not None)]
+    return (
+        Number(0, open_below=True).accepts(saved["temperature"])
+        and before.keys() == after.keys() <= {"validation", "test"}
+        and all(map(Number(0, 1).accepts, errors))
+    )
 
 
 def _is_float32(array: np.ndarray) -> bool:

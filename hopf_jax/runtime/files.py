@@ -1,4 +1,4 @@
-"""Reading of files, and writing of files that are complete or absent."""
+"""Digests of files, and writing of files that are complete or absent."""
 
 import contextlib
 import hashlib
@@ -8,20 +8,11 @@ import secrets
 from collections.abc import Callable
 from typing import BinaryIO
 
-import numpy as np
-
 
 def sha256(path: str | os.PathLike) -> str:
     """Return the sha256 of a local file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Return all arrays of an .npz file."""
-    # np.load leaves a damaged archive open if it is given a path.
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
 
 
 def write_atomically(
