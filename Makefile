@@ -52,7 +52,7 @@ help: ## Show this help
 setup: $(INSTALLED) ## Install everything into .venv (the other targets do this themselves)
 
 $(INSTALLED): requirements.txt pyproject.toml
-	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hopf_jax needs Python 3.11 or newer, and %s is %d.%d. Try: make PYTHON=python3.11" % (sys.argv[1], *sys.version_info[:2]))' "$$PYTHON"
+	@"$$PYTHON" -c 'import os, sys; sys.exit(sys.version_info < (3, 11) and "hopf_jax needs Python 3.11 or newer, and %s is %d.%d. Try: make PYTHON=python3.11" % (os.environ["PYTHON"], *sys.version_info[:2]))'
 	@if [ -e $(UNFINISHED) ]; then rm -rf $(VENV); fi
 	@echo 'Setting up $(VENV) (once; a minute or two)'
 	@rm -f $(INSTALLED) $(NOTEBOOK)

@@ -25,7 +25,7 @@ from hopf_jax.graph import SPLITS, Graph, check_sparse, prefers_sparse
 from hopf_jax.runtime import (
     check_limit,
     open_text,
-    read_npz,
+    load_npz,
     reading,
     write_atomically,
 )
@@ -273,7 +273,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
         names, values = _read_parquet(path)
         return names, [_texts(column) for column in values]
     if kind == ".npz":
-        arrays = read_npz(path)
+        arrays = load_npz(path)
         for name, array in arrays.items():
             if array.ndim != 1 or len(array) != len(next(iter(arrays.values()))):
                 raise ValueError(
@@ -317,7 +317,7 @@ def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str],
 
 
 def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
-    arrays = read_npz(path)
+    arrays = load_npz(path)
     if all(name in arrays for name in _CSR):
         try:
             data, indices, indptr, shape = (arrays[name] for name in _CSR)

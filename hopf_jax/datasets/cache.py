@@ -20,7 +20,7 @@ from hopf_jax.datasets.contents import Contents
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, Layout
 from hopf_jax.graph import check_sparse
-from hopf_jax.runtime import map_npy, open_regular, read_json, read_npz, sha256
+from hopf_jax.runtime import map_npy, open_regular, read_json, load_npz, sha256
 
 # Part of the name of every cached file: raise it when the conversion changes.
 VERSION = 1
@@ -143,7 +143,7 @@ def load(folder: Path, name: str, notes: Path) -> Contents | None:
             return None
         noted = _read_notes(notes, name)
         _check_digest(path, noted)
-        arrays = read_npz(path)
+        arrays = load_npz(path)
         if "features/data" in arrays:
             parts = tuple(arrays[f"features/{part}"] for part in _SPARSE)
             features = sp.csr_array(parts, tuple(arrays["features/shape"]))

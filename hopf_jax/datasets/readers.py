@@ -27,11 +27,11 @@ from hopf_jax.graph import check_csr, check_nodes, check_sparse
 from hopf_jax.runtime import (
     check_limit,
     check_memory,
+    load_npz,
     open_regular,
     read_bytes,
     read_json,
     read_npy,
-    read_npz,
     reading,
     sha256,
 )
@@ -69,7 +69,7 @@ def read(folder: Path, layout: Layout, checksums: Mapping[str, str]) -> Contents
     except Exception as error:  # A damaged file can make its reader raise anything.
         raise DatasetError(
             f"Cannot read {folder} in the {layout.format} format "
-            f"({', '.join(layout.files[:4])}): {error}."
+            f"({', '.join(layout.files[:4])}): {str(error).rstrip('.')}."
         ) from error
 
 
@@ -98,7 +98,7 @@ def read_authors(folder: Path, layout: Layout) -> Contents:
 def read_npz(folder: Path, layout: Layout) -> Contents:
     """Read CSR arrays: adj_*, attr_* or features, labels, inductive_split."""
     (archive,) = (name for name in layout.files if name.endswith(".npz"))
-    arrays = read_npz(folder / archive)
+    arrays = load_npz(folder / archive)
     if "attr_data" in arrays:
         parts = tuple(arrays[f"attr_{k}"] for k in ("data", "indices", "indptr"))
         features = sp.csr_array(parts, tuple(arrays["attr_shape"]))

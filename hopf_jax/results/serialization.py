@@ -18,7 +18,7 @@ from hopf_jax.kernels import (
 )
 from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.result import Result, make_net
-from hopf_jax.runtime import is_main, read_npz, write_atomically
+from hopf_jax.runtime import is_main, load_npz, write_atomically
 
 _FORMAT = 2
 _OLDER = (1,)  # Without a calibration.
@@ -71,8 +71,8 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
       path: The file.
       kernel: Needed only where the saved kernel has an aggregator of your own.
     """
-    arrays = read_npz(path, compressed=False)
     try:
+        arrays = load_npz(path, compressed=False)
         meta = json.loads(arrays.pop("meta").tobytes())
         if meta["format"] not in (_FORMAT, *_OLDER):
             raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
@@ -85,7 +85,8 @@ def load(path: str | os.PathLike, kernel: str | Kernel | None = None) -> Result:
             kernel_from_json(meta["row"] | {"aggregate": "mean"})
     except _MALFORMED as error:
         raise ValueError(
-            f"{os.fspath(path)} is not a result saved by this library: {error}."
+            f"{os.fspath(path)} is not a result saved by this library: "
+            f"{str(error).rstrip('.')}."
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])

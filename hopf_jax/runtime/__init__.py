@@ -16,6 +16,6 @@ from hopf_jax.runtime.untrusted import (
     read_bytes,
     read_json,
     read_npy,
-    read_npz,
+    load_npz,
     reading,
 )

@@ -84,7 +84,7 @@ def reading(path: Path, what: str) -> Iterator[tuple[BinaryIO, int]]:
 
     Args:
       path: The file.
-      what: What it should be, for the message, as in "an npz file".
+      what: What it should be, for the message, as in "npz".
     """
     with open_regular(path) as file:
         try:
@@ -112,13 +112,13 @@ def read_json(path: Path, **keywords: Any) -> Any:
 
 def read_npy(path: Path) -> np.ndarray:
     """Return the array of an .npy file."""
-    with reading(path, "an npy file") as (file, size):
+    with reading(path, "npy") as (file, size):
         return _read_array(file, size)
 
 
 def map_npy(path: Path) -> np.ndarray:
     """Return the array of an .npy file as a read-only memory map."""
-    with reading(path, "an npy file") as (file, size):
+    with reading(path, "npy") as (file, size):
         header = _read_header(file, size)
         if header.nbytes == 0:  # Which cannot be mapped.
             return np.zeros(header.shape, header.dtype)
@@ -128,14 +128,14 @@ def map_npy(path: Path) -> np.ndarray:
         return np.memmap(file, header.dtype, "r", header.length, header.shape, order)
 
 
-def read_npz(path: Path, *, compressed: bool = True) -> dict[str, np.ndarray]:
+def load_npz(path: Path, *, compressed: bool = True) -> dict[str, np.ndarray]:
     """Return all arrays of an .npz file.
 
     Args:
       path: The file.
       compressed: False if no honest file of this kind is compressed.
     """
-    with reading(path, "an npz file") as (file, size), open_zip(file, size) as archive:
+    with reading(path, "npz") as (file, size), open_zip(file, size) as archive:
         arrays = {}
         for info in archive.infolist():
             if info.compress_type and not compressed:

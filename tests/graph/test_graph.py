@@ -172,7 +172,7 @@ def pyg(**fields):
         (lambda: Graph.from_csr([0, 1], [0], X), "indptr has 2 entries, but 5"),
         (lambda: Graph.from_csr([0, 2, 1, 1, 1, 1], [0], X), "indptr falls at 1"),
         (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [0, 1], X), "from 0 to 2"),
-        (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [5], X), r"senders\[0\] is 5"),
+        (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [5], X), r"indices\[0\] is 5"),
         (lambda: Graph.from_pyg(pyg()), "data.edge_index is missing"),
         (lambda: Graph.from_pyg(pyg(edge_index=np.eye(3))), r"has shape \(3, 3\)"),
         (
