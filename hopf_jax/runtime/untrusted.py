@@ -29,6 +29,7 @@ LIMIT_VARIABLE = "HOPF_MAX_BYTES"
 # Without that variable, the contents of a file may take this many bytes, or this many
 # times the size of the file: more than honest data does when it is compressed.
 _LEAST_LIMIT = 64 << 20
+_LEAST_LIMIT_OF_TEXT = 16 << 20  # Its cells take many times their characters.
 _EXPANSION = 100
 
 _MAX_HEADER = 1 << 16
@@ -39,22 +40,24 @@ _DESCRIPTION = re.compile(r"[<>|=]?([?biufcmMSU])(\d{0,9})(\[\d*[a-zA-Z]+\])?")
 _DIMENSION = re.compile(r"\d{1,19}")
 
 
-def limit_of(size: int) -> int:
+def limit_of(size: int, least: int = _LEAST_LIMIT) -> int:
     """Return how many bytes the contents of a file of `size` bytes may take."""
     given = os.environ.get(LIMIT_VARIABLE)
     if given is None:
-        return max(_LEAST_LIMIT, _EXPANSION * size)
+        return max(least, _EXPANSION * size)
     if not re.fullmatch(r"\d{1,18}", given):
         raise ValueError(f"{LIMIT_VARIABLE} is {given!r}; it must be a number of bytes.")
     return int(given)
 
 
-def check_limit(claimed: int, size: int, what: str) -> None:
+def check_limit(
+    claimed: int, size: int, what: str, least: int = _LEAST_LIMIT
+) -> None:
     """Raise `ValueError` if contents take more than a file of `size` bytes may."""
-    if claimed > limit_of(size):
+    if claimed > limit_of(size, least):
         raise ValueError(
             f"{what} would take {claimed} bytes, but the file has {size}. More than "
-            f"{limit_of(size)} are not read; if you trust the file, set the "
+            f"{limit_of(size, least)} are not read; if you trust the file, set the "
             f"environment variable {LIMIT_VARIABLE} to a higher number."
         )
 
@@ -172,10 +175,10 @@ def open_text(path: Path, *, packed: bool) -> Iterator[io.TextIOWrapper]:
     """Yield a file as UTF-8 text; gzip is unpacked, up to the limit of the file."""
     with open_regular(path) as file:
         binary: Any = file
-        if packed:
-            size = os.fstat(file.fileno()).st_size
-            binary = io.BufferedReader(_Bounded(gzip.GzipFile(fileobj=file), size, path))
         try:
+            if packed:
+                _check_unpacked(file, path)
+                binary = gzip.GzipFile(fileobj=file)
             with io.TextIOWrapper(binary, "utf-8-sig", newline="") as text:
                 yield text
         except UnicodeDecodeError as error:
@@ -184,22 +187,14 @@ def open_text(path: Path, *, packed: bool) -> Iterator[io.TextIOWrapper]:
             raise ValueError(f"{path} cannot be read: {error}.") from None
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that raises `ValueError` where it exceeds the limit of its file."""
-
-    def __init__(self, stream: Any, size: int, path: Path) -> None:
-        self._stream, self._size, self._path = stream, size, path
-        self._read = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(min(len(buffer), _READ_AT_ONCE))
-        self._read += len(data)
-        check_limit(self._read, self._size, f"{self._path}, unpacked,")
-        buffer[: len(data)] = data
-        return len(data)
+def _check_unpacked(file: BinaryIO, path: Path) -> None:
+    """Unpack gzip once, keep nothing of it, and refuse what exceeds the limit."""
+    size, unpacked = os.fstat(file.fileno()).st_size, 0
+    stream = gzip.GzipFile(fileobj=file)
+    while part := stream.read(_READ_AT_ONCE):
+        unpacked += len(part)
+        check_limit(unpacked, size, f"{path}, unpacked,", _LEAST_LIMIT_OF_TEXT)
+    file.seek(0)
 
 
 class _Header(NamedTuple):
