@@ -3,8 +3,8 @@
 A node is identified by its text in the tables. The first line of a CSV or TSV names its
 columns. In an npz each array is a column; features are an array of two dimensions, or
 the parts of a scipy CSR matrix (`data`, `indices`, `indptr`, `shape`), with the names
-of nodes in `nodes`, or 0, 1, 2, ... without it. What is written as CSV is safe to open in
-a spreadsheet: see `to_csv`.
+of nodes in `nodes`, or 0, 1, 2, ... without it. What is written as CSV is safe to open
+in a spreadsheet: see `to_csv`.
 """
 
 import collections
@@ -24,8 +24,8 @@ import scipy.sparse as sp
 from hopf_jax.graph import SPLITS, Graph, check_sparse, prefers_sparse
 from hopf_jax.runtime import (
     check_limit,
-    open_text,
     load_npz,
+    open_text,
     reading,
     write_atomically,
 )
@@ -165,8 +165,8 @@ def sort_classes(values: Sequence[str | None]) -> list[str]:
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return rows as CSV, with "\\n" at line ends.
 
-    Texts that a spreadsheet would execute get an apostrophe in front, which spreadsheets
-    take for "this is text", and which the readers here remove.
+    Texts that a spreadsheet would execute get an apostrophe in front, which marks text
+    in spreadsheets, and which the readers here remove.
 
     >>> to_csv(["node"], [["=1+1"], [-2.5]])
     "node\\n'=1+1\\n-2.5\\n"
@@ -283,9 +283,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
         return list(arrays), [_texts(array) for array in arrays.values()]
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
-        columns = [
-            list(map(_from_text, column)) for column in zip(*rows, strict=True)
-        ]
+        columns = [list(map(_from_text, column)) for column in zip(*rows, strict=True)]
     return names, columns or [[] for _ in names]
 
 

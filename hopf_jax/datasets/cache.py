@@ -1,8 +1,8 @@
 """Cached contents of datasets: files are verified and converted once.
 
-A converted copy lies beside the files of the dataset, where others may be able to write,
-or travels with them. So each user's own cache notes the digests of the copies that this
-user's processes have written, and a copy that is not noted there is made again.
+A converted copy lies beside the files of the dataset, where others may be able to
+write, or travels with them. So each user's own cache notes the digests of the copies
+that this user's processes have written; a copy that is not noted is made again.
 """
 
 import functools
@@ -20,7 +20,7 @@ from hopf_jax.datasets.contents import Contents
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, Layout
 from hopf_jax.graph import check_sparse
-from hopf_jax.runtime import map_npy, open_regular, read_json, load_npz, sha256
+from hopf_jax.runtime import load_npz, map_npy, open_regular, read_json, sha256
 
 # Part of the name of every cached file: raise it when the conversion changes.
 VERSION = 1
@@ -51,7 +51,7 @@ def convert_once(
     """Return the contents cached as `name` in one of `folders`, or read them.
 
     What was read is cached in the first folder that can be written. If none can, or the
-    disk is full, the dataset is read every time. `notes` is a folder of this user's own.
+    disk is full, the dataset is read every time. `notes` is the user's own.
     """
     for folder in folders:
         if (found := load(folder, name, notes)) is not None:

@@ -11,6 +11,8 @@ from hopf_jax.graph import check_ids, check_sparse, prefers_sparse
 from hopf_jax.metrics import one_hot
 from hopf_jax.runtime import check_memory
 
+_MOST_CLASSES = 10_000  # Or as many as there are nodes.
+
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
@@ -47,13 +49,13 @@ def as_labels(labels: Any) -> np.ndarray:
             "class ids [N] or 0 and 1 [N, C]"
         )
     if labels.ndim == 1:
-        if np.any(labels != np.floor(labels)) or abs(labels).max() >= 2**31:
-            raise ValueError("class ids must be 0, 1, 2, ...")
+        # A forged id far beyond the nodes would ask for a matrix as wide.
+        most = max(labels.size, _MOST_CLASSES)
+        if np.any(labels != np.floor(labels)) or labels.max() >= most:
+            raise ValueError(f"class ids must be 0, 1, 2, ..., below {most}")
         ids = labels.astype(np.int64)
-        count = int(ids.max()) + 1
-        advice = "Number the classes 0, 1, 2, ..."
-        check_memory(ids.size * count, f"A matrix of {count} classes", advice)
-        return one_hot(ids, count).astype(np.uint8)
+        check_memory(ids.size * (int(ids.max()) + 1), "The labels", "Are they classes?")
+        return one_hot(ids, int(ids.max()) + 1).astype(np.uint8)
     if np.any((labels != 0) & (labels != 1)):
         raise ValueError("a label matrix holds 0 and 1 only")
     return labels.astype(np.uint8)
@@ -70,7 +72,10 @@ def check_contents(contents: Contents) -> None:
             raise ValueError(f"{name} has {length} rows, but labels {num_nodes}")
     if len(set(names)) != len(names) or len(names) != num_labels:
         raise ValueError(f"{num_labels} labels have {len(set(names))} different names")
-    for name, ends in (("senders", contents.senders), ("receivers", contents.receivers)):
+    for name, ends in (
+        ("senders", contents.senders),
+        ("receivers", contents.receivers),
+    ):
         check_ids(ends, num_nodes, name)
     if sp.issparse(contents.features):
         check_sparse(contents.features, "features")

@@ -92,8 +92,8 @@ def _download_web(
 def _get(url: str, most: int) -> bytes:
     """Return the body of an address: at most `most` bytes, within a time that suits.
 
-    The time-outs of a socket begin again with every byte. So a thread does the work, and
-    is left alone with a server that never comes to an end.
+    The time-outs of a socket begin again with every byte. So a thread does the work,
+    and is left alone with a server that never comes to an end.
     """
     print(f"Downloading {url} ...", file=sys.stderr)
     seconds = TOTAL_TIMEOUT_SECONDS + most / SLOWEST_BYTES_PER_SECOND
@@ -121,7 +121,7 @@ def _get(url: str, most: int) -> bytes:
 
 def _receive(url: str, most: int, given_up: threading.Event) -> bytes:
     content = io.BytesIO()
-    # Packed, a small body could unpack to anything; the files are asked for as they are.
+    # Packed, a small body could unpack to anything: ask for the files as they are.
     headers = {"Accept-Encoding": "identity"}
     timeout = CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
     with requests.get(url, headers=headers, timeout=timeout, stream=True) as response:

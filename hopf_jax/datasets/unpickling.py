@@ -19,12 +19,59 @@ from hopf_jax.graph import check_sparse
 
 # What graphs consist of: containers, numbers, texts, and the objects below.
 _OPCODES = frozenset(
-    """PROTO FRAME STOP MARK POP POP_MARK NONE NEWTRUE NEWFALSE INT LONG LONG1 BININT
-    BININT1 BININT2 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE
-    SHORT_BINUNICODE BINBYTES SHORT_BINBYTES BINBYTES8 EMPTY_LIST LIST APPEND APPENDS
-    EMPTY_DICT DICT SETITEM SETITEMS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GET BINGET
-    LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL REDUCE NEWOBJ
-    BUILD""".split()
+    [
+        "PROTO",
+        "FRAME",
+        "STOP",
+        "MARK",
+        "POP",
+        "POP_MARK",
+        "NONE",
+        "NEWTRUE",
+        "NEWFALSE",
+        "INT",
+        "LONG",
+        "LONG1",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "EMPTY_LIST",
+        "LIST",
+        "APPEND",
+        "APPENDS",
+        "EMPTY_DICT",
+        "DICT",
+        "SETITEM",
+        "SETITEMS",
+        "EMPTY_TUPLE",
+        "TUPLE",
+        "TUPLE1",
+        "TUPLE2",
+        "TUPLE3",
+        "GET",
+        "BINGET",
+        "LONG_BINGET",
+        "PUT",
+        "BINPUT",
+        "LONG_BINPUT",
+        "MEMOIZE",
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "REDUCE",
+        "NEWOBJ",
+        "BUILD",
+    ]
 )
 _MAX_TUPLES = 10_000  # Deeply nested ones, as keys, exhaust the stack.
 
@@ -128,7 +175,7 @@ def _check_opcodes(data: bytes) -> None:
         # The place of a memo entry is a number of the pickle's choice.
         if opcode.name.endswith("PUT"):
             puts += 1
-            if argument > puts:
+            if int(argument or 0) > puts:
                 raise pickle.UnpicklingError(f"the pickle numbers an object {argument}")
     if tuples > _MAX_TUPLES:
         raise pickle.UnpicklingError(f"the pickle has {tuples} tuples")

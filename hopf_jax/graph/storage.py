@@ -61,8 +61,8 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
         if features is None:
             parts = [arrays.pop(f"features.{part}") for part in _SPARSE]
             if check:  # Native code, such as scipy's own checks, reads them next.
-                num_rows = max(0, len(parts[0]) - 1)
-                check_csr(*parts[:2], num_rows, meta["num_features"], "features")
+                num_rows, width = max(0, len(parts[0]) - 1), meta["num_features"]
+                check_csr(parts[0], parts[1], num_rows, width, "features")
             shape = (len(parts[0]) - 1, meta["num_features"])
             features = sp.csr_array((parts[2], parts[1], parts[0]), shape, copy=False)
         graph = Graph(
@@ -149,7 +149,7 @@ def _read_meta(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _check(graph: Graph) -> None:
-    """Raise `ValueError` for what the constructors of `Graph` would refuse or change."""
+    """Raise `ValueError` for what the constructors of `Graph` would not make."""
     features: Any = graph.features
     num_nodes = features.shape[0]
     if num_nodes == 0:

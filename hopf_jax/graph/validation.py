@@ -137,14 +137,7 @@ def check_sparse(matrix: Any, name: str) -> Any:
             raise ValueError(f"{name}.rows and {name}.data differ in length.")
     found = sp.coo_array(matrix)
     for end, count in zip(found.coords, found.shape, strict=True):
-        ids = _whole_numbers(end, f"{name}.coords")
-        refuse_where(
-            ids,
-            lambda part, count=count: (part < 0) | (part >= count),
-            lambda i, ids=ids: (
-                f"{name}.coords holds {ids[i]}, beyond the shape {found.shape}."
-            ),
-        )
+        check_range(_whole_numbers(end, f"{name}.coords"), count, f"{name}.coords")
     if found.data.shape != found.coords[0].shape:
         raise ValueError(f"{name}.data and {name}.coords differ in length.")
     return found

@@ -156,7 +156,10 @@ def _is_calibration(saved: Any) -> bool:
     if saved is None:
         return True
     before, after = saved["ece_before"], saved["ece_after"]
-    errors = [*before.values(), *(error for error in after.values() if error is not None)]
+    errors = [
+        *before.values(),
+        *(error for error in after.values() if error is not None),
+    ]
     return (
         Number(0, open_below=True).accepts(saved["temperature"])
         and before.keys() == after.keys() <= {"validation", "test"}

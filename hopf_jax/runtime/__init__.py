@@ -9,6 +9,7 @@ from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
 from hopf_jax.runtime.untrusted import (
     check_encoding,
     check_limit,
+    load_npz,
     map_npy,
     open_regular,
     open_text,
@@ -16,6 +17,5 @@ from hopf_jax.runtime.untrusted import (
     read_bytes,
     read_json,
     read_npy,
-    load_npz,
     reading,
 )

@@ -35,7 +35,9 @@ _EXPANSION = 100
 _MAX_HEADER = 1 << 16
 _MAX_DIRECTORY = 16 << 20  # Some hundred thousand members.
 _READ_AT_ONCE = 1 << 20
-_ITEM = r"""(['"])(descr|fortran_order|shape)\1\s*:\s*(['"][^'"]*['"]|\w+|\([\dL,\s]*\))"""
+_ITEM = (
+    r"""(['"])(descr|fortran_order|shape)\1\s*:\s*(['"][^'"]*['"]|\w+|\([\dL,\s]*\))"""
+)
 _DESCRIPTION = re.compile(r"[<>|=]?([?biufcmMSU])(\d{0,9})(\[\d*[a-zA-Z]+\])?")
 _DIMENSION = re.compile(r"\d{1,19}")
 
@@ -46,13 +48,13 @@ def limit_of(size: int, least: int = _LEAST_LIMIT) -> int:
     if given is None:
         return max(least, _EXPANSION * size)
     if not re.fullmatch(r"\d{1,18}", given):
-        raise ValueError(f"{LIMIT_VARIABLE} is {given!r}; it must be a number of bytes.")
+        raise ValueError(
+            f"{LIMIT_VARIABLE} is {given!r}; it must be a number of bytes."
+        )
     return int(given)
 
 
-def check_limit(
-    claimed: int, size: int, what: str, least: int = _LEAST_LIMIT
-) -> None:
+def check_limit(claimed: int, size: int, what: str, least: int = _LEAST_LIMIT) -> None:
     """Raise `ValueError` if contents take more than a file of `size` bytes may."""
     if claimed > limit_of(size, least):
         raise ValueError(
@@ -62,7 +64,7 @@ def check_limit(
         )
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a file for reading; refuse pipes, devices and folders, which may not end.
 
     Raises:
@@ -151,7 +153,7 @@ def load_npz(path: Path, *, compressed: bool = True) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def open_zip(file: BinaryIO, size: int) -> Iterator[zipfile.ZipFile]:
-    """Yield an archive whose members are distinct, apart, and not too large together."""
+    """Yield an archive whose members are distinct, apart, and not too large."""
     _check_directory_size(file, size)
     with zipfile.ZipFile(file) as archive:
         members = sorted(archive.infolist(), key=lambda info: info.header_offset)
@@ -159,7 +161,9 @@ def open_zip(file: BinaryIO, size: int) -> Iterator[zipfile.ZipFile]:
             raise ValueError("two members have one name")
         check_limit(sum(info.file_size for info in members), size, "its members")
         starts = [info.header_offset for info in members]
-        for info, following in zip(members, [*starts[1:], archive.start_dir], strict=True):
+        for info, following in zip(
+            members, [*starts[1:], archive.start_dir], strict=True
+        ):
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is compressed in an unusual way")
             stored = info.compress_type == zipfile.ZIP_STORED
