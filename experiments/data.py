@@ -43,8 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m experiments.data",
         description="Load datasets, fetching what is missing, and print their counts.",
     )
-    parser.add_argument("names", nargs="*", help="(default: all on this machine)")
-    names = parser.parse_args(arguments).names
+    about = "names, or lists of names with commas (default: all on this machine)"
+    parser.add_argument("names", nargs="*", help=about)
+    given = parser.parse_args(arguments).names
+    names = [name for each in given for name in each.split(",") if name]
     absent = []
     if not names:
         rows = datasets.DATASETS.values()

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import logging
+import math
 import os
 import sys
 import time
@@ -68,6 +69,7 @@ from hopf_jax.results import (
     with_features,
 )
 from hopf_jax.runtime import (
+    check_memory,
     checkpointed,
     compiled,
     is_main,
@@ -325,6 +327,7 @@ def _fit_teams(
         warn_once(w for t in teams for w in check_data(t.graph, kernel, config))
     graph = teams[0].graph
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
+    _check_memory(graph, net, config.num_members)
     objective = Objective.of(config, graph.multilabel)
     plan = make_plan(graph, kernel, config, execution)
     with checkpointed(
@@ -389,6 +392,21 @@ def _fit_teams(
             )
         )
     return results
+
+
+def _check_memory(graph: Graph, net: Net, members: int) -> None:
+    """Raise `ValueError` for weights or hidden states that no machine like this holds.
+
+    Native code would end the process instead.
+    """
+    shapes = [leaf.shape for leaf in net.weight_shapes().values()]
+    weights = sum(math.prod(shape) for shape in shapes)
+    states = graph.num_nodes * (net.sizes.hidden + net.sizes.labels)
+    check_memory(
+        4 * (4 * members * weights + states),  # With a gradient and Adam's two moments.
+        f"Training {weights:,} weights on {graph.num_nodes:,} nodes",
+        "Lower hidden_size or members, or use fewer features or labels.",
+    )
 
 
 def _make_population(

@@ -318,6 +318,6 @@ def _write_both(
         text = html.escape(description)
         images.append(f'<img alt="{text}" src="data:image/png;base64,{data}">')
     output.write_text(folder / "report.md", "\n".join([*body, *links, *source]))
-    main = markdown.to_html([*body, "", "@pictures", "", *source])
-    main = main.replace("<p>@pictures</p>", "\n".join(images))
+    parts = [markdown.to_html(body), *images, markdown.to_html(source)]
+    main = "\n".join(parts)
     output.write_text(folder / "report.html", markdown.page(title, main))

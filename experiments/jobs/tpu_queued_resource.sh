@@ -22,7 +22,11 @@ fi
 
 name=$1 workdir=${2%/}
 shift 2
+# Quoted for the shell of the TPU VM, whatever characters they have.
 command=$(printf '%q ' --workdir "$workdir" --log-json - "$@")
+image=$(printf '%q' "$IMAGE")
+compiled=$(printf '%q' "JAX_COMPILATION_CACHE_DIR=$workdir/compiled")
+failed=$(printf '%q' "$workdir/failed")
 
 startup=$(mktemp)
 trap 'rm -f "$startup"' EXIT
@@ -30,11 +34,11 @@ trap 'rm -f "$startup"' EXIT
 cat > "$startup" <<EOF
 #!/bin/bash
 until docker run --name hopf --rm --init --privileged --net host --stop-timeout 60 \\
-  --env JAX_COMPILATION_CACHE_DIR='$workdir/compiled' '$IMAGE' $command
+  --env $compiled $image $command
 do
   status=\$?
   if [ \$status -eq 2 ]; then
-    echo "A restart cannot repair this: see the job's log." | gcloud storage cp - '$workdir/failed'
+    echo "A restart cannot repair this: see the job's log." | gcloud storage cp - $failed
     break
   fi
   sleep 10

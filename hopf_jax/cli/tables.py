@@ -3,30 +3,37 @@
 A node is identified by its text in the tables. The first line of a CSV or TSV names its
 columns. In an npz each array is a column; features are an array of two dimensions, or
 the parts of a scipy CSR matrix (`data`, `indices`, `indptr`, `shape`), with the names
-of nodes in `nodes`, or 0, 1, 2, ... without it.
+of nodes in `nodes`, or 0, 1, 2, ... without it. What is written as CSV is safe to open
+in a spreadsheet: see `to_csv`.
 """
 
 import collections
 import contextlib
 import csv
-import gzip
 import io
 import itertools
 import os
 import pathlib
-import zipfile
-import zlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.graph import SPLITS, Graph, prefers_sparse
-from hopf_jax.runtime import load_npz, write_atomically
+from hopf_jax.graph import SPLITS, Graph, check_sparse, prefers_sparse
+from hopf_jax.runtime import (
+    check_limit,
+    load_npz,
+    open_text,
+    reading,
+    write_atomically,
+)
 
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
+# What begins a formula; with apostrophes in front, so that reading undoes writing.
+_EXECUTED = re.compile(r"'*[=+\-@\t\r]")
 _CSR = ("data", "indices", "indptr", "shape")
 _SETS = {"val": "validation", "valid": "validation"} | {s: s for s in SPLITS}
 Path = str | os.PathLike
@@ -62,12 +69,13 @@ def read_features(path: Path, header: bool) -> Features:
     if kind == ".npz":
         nodes, columns, matrix = _features_from_npz(path)
     elif kind == ".parquet":
-        frame = _read_parquet(path)
-        nodes, columns = _texts(frame.iloc[:, 0]), list(map(str, frame.columns[1:]))
-        matrix = frame.iloc[:, 1:].to_numpy()
-        for name, dtype in list(frame.dtypes.items())[1:]:
-            if dtype.kind not in "fiub":
+        names, cells = _read_parquet(path)
+        nodes, columns = _texts(cells[0]), names[1:]
+        for name, values in zip(columns, cells[1:], strict=True):
+            if isinstance(values, list):
                 raise ValueError(f"{path}: column {name!r} does not hold numbers.")
+        shape = len(nodes), len(columns)
+        matrix = np.column_stack(cells[1:]) if columns else np.zeros(shape, np.float32)
     else:
         nodes, columns, matrix = _features_from_text(path, header)
     _check_unique(nodes, path)
@@ -155,10 +163,28 @@ def sort_classes(values: Sequence[str | None]) -> list[str]:
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV, with "\\n" at line ends."""
+    """Return rows as CSV, with "\\n" at line ends.
+
+    Texts that a spreadsheet would execute get an apostrophe in front, which marks text
+    in spreadsheets, and which the readers here remove.
+
+    >>> to_csv(["node"], [["=1+1"], [-2.5]])
+    "node\\n'=1+1\\n-2.5\\n"
+    """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(itertools.chain([header], rows))
+    safe = ([_as_text(cell) for cell in row] for row in itertools.chain([header], rows))
+    csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue()
+
+
+def _as_text(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and _EXECUTED.match(cell) else cell
+
+
+def _from_text(cell: str) -> str:
+    """Return a cell as it was before `to_csv`, without blanks around it."""
+    cell = cell.strip()
+    return cell[1:] if cell[:1] == "'" and _EXECUTED.match(cell[1:]) else cell
 
 
 def export_graph(graph: Graph, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -212,14 +238,11 @@ def _kind(path: Path) -> str:
 @contextlib.contextmanager
 def _lines(path: Path) -> Iterator[Any]:
     packed = pathlib.Path(path).name.lower().endswith(".gz")
-    opened: Any = gzip.open if packed else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+    with open_text(path, packed=packed) as file:
+        try:
             yield csv.reader(file, delimiter="\t" if _kind(path) == ".tsv" else ",")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}.") from None
-    except (csv.Error, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from None
+        except csv.Error as error:
+            raise ValueError(f"{path} cannot be read: {error}.") from None
 
 
 def _rows(reader: Any, path: Path, header: bool) -> tuple[list[str], Iterator[Any]]:
@@ -227,7 +250,7 @@ def _rows(reader: Any, path: Path, header: bool) -> tuple[list[str], Iterator[An
     first = next((row for row in reader if row), None)
     if first is None:
         raise ValueError(f"{path} is empty.")
-    names = [name.strip() if header else str(i) for i, name in enumerate(first)]
+    names = [_from_text(name) if header else str(i) for i, name in enumerate(first)]
 
     def rest() -> Iterator[list[str]]:
         if not header:
@@ -247,11 +270,10 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
     """Return the names and the cells of all columns, as text."""
     kind = _kind(path)
     if kind == ".parquet":
-        frame = _read_parquet(path)
-        cells = [_texts(frame.iloc[:, i]) for i in range(frame.shape[1])]
-        return list(map(str, frame.columns)), cells
+        names, values = _read_parquet(path)
+        return names, [_texts(column) for column in values]
     if kind == ".npz":
-        arrays = _load_npz(path)
+        arrays = load_npz(path)
         for name, array in arrays.items():
             if array.ndim != 1 or len(array) != len(next(iter(arrays.values()))):
                 raise ValueError(
@@ -261,9 +283,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
         return list(arrays), [_texts(array) for array in arrays.values()]
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
-        columns = [
-            [cell.strip() for cell in column] for column in zip(*rows, strict=True)
-        ]
+        columns = [list(map(_from_text, column)) for column in zip(*rows, strict=True)]
     return names, columns or [[] for _ in names]
 
 
@@ -279,7 +299,7 @@ def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str],
             )
 
         def parse(row: list[str]) -> np.ndarray:
-            nodes.append(row[0].strip())
+            nodes.append(_from_text(row[0]))
             return _numbers(
                 row[1:], lambda i: (f"line {reader.line_num}", names[i + 1]), path
             )
@@ -295,12 +315,12 @@ def _features_from_text(path: Path, header: bool) -> tuple[list[str], list[str],
 
 
 def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
-    arrays = _load_npz(path)
+    arrays = load_npz(path)
     if all(name in arrays for name in _CSR):
         try:
             data, indices, indptr, shape = (arrays[name] for name in _CSR)
             matrix = sp.csr_array((data, indices, indptr), tuple(shape))
-            matrix.check_format()
+            check_sparse(matrix, "the matrix")
         except (ValueError, TypeError, IndexError) as error:
             raise ValueError(f"{path} does not hold a CSR matrix: {error}.") from None
     else:
@@ -312,6 +332,8 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
             )
         matrix = arrays[wide[0]]
     count, width = matrix.shape
+    for number in matrix.shape:  # An array [N, 0] takes no bytes, but its names do.
+        check_limit(number, os.path.getsize(path), f"{path}: names of its axes")
     nodes = _texts(arrays.get("nodes", np.arange(count)))
     if len(nodes) != count:
         raise ValueError(
@@ -320,34 +342,67 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
     return nodes, list(map(str, range(width))), matrix
 
 
-def _load_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
+    """Return the names and the columns: arrays of numbers, or lists of other values."""
     try:
-        return load_npz(path)
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as npz: {error}.") from None
-
-
-def _read_parquet(path: Path) -> Any:
-    try:
-        import pandas as pd
         import pyarrow
+        import pyarrow.parquet as pq
     except ImportError:
         raise ValueError(
-            f'{path}: Parquet needs pandas: pip install "hopf-jax[tables]".'
+            f'{path}: Parquet needs pyarrow: pip install "hopf-jax[tables]".'
         ) from None
-    try:
-        frame = pd.read_parquet(path)
-    except (ValueError, pyarrow.lib.ArrowException) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}.") from None
-    if frame.shape[1] == 0:
-        raise ValueError(f"{path} has no columns.")
-    return frame
+    with reading(path, "Parquet") as (file, size):
+        schema = pq.read_schema(file)
+        if not schema.names:
+            raise ValueError("it has no columns")
+        # Texts stay numbered: one long text, repeated, takes hardly any bytes.
+        texts = [
+            field.name
+            for field in schema
+            if pyarrow.types.is_string(field.type)
+            or pyarrow.types.is_large_string(field.type)
+        ]
+        opened = pq.ParquetFile(file, read_dictionary=texts)
+        cells = opened.metadata.num_rows * len(schema.names)
+        check_limit(8 * cells, size, "its cells")
+        table = opened.read(use_threads=False)
+        check_limit(table.nbytes, size, "its columns")
+        # An index that pandas stored is no column.
+        table = table.select([n for n in table.column_names if not _is_index(n)])
+        return list(table.column_names), [_values(c) for c in table.columns]
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith("__index_level_")
+
+
+def _values(column: Any) -> Any:
+    """Return a column of Parquet as numbers, NaN where missing, or as Python values."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_floating(column.type) or types.is_integer(column.type):
+        whole = types.is_integer(column.type) and not column.null_count
+        array = column.to_numpy()
+        return array if whole else array.astype(np.float64)
+    if types.is_boolean(column.type):
+        missing = float("nan")
+        cells = [missing if v is None else v for v in column.to_pylist()]
+        return np.array(cells, np.float64 if column.null_count else bool)
+    if types.is_dictionary(column.type):
+        found: list[Any] = []
+        for chunk in column.chunks:
+            values = chunk.dictionary.to_pylist()
+            ids = chunk.indices.to_pylist()
+            found += [None if i is None else values[i] for i in ids]
+        return found
+    return column.to_pylist()
 
 
 def _texts(values: Any) -> list[str]:
     return [
         "" if v is None or v != v else v.decode() if isinstance(v, bytes) else str(v)
-        for v in values.tolist()
+        for v in (values if isinstance(values, list) else values.tolist())
     ]
 
 

@@ -7,8 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.datasets.registry import Counts, Dataset
-from hopf_jax.graph import prefers_sparse
+from hopf_jax.graph import check_ids, check_sparse, prefers_sparse
 from hopf_jax.metrics import one_hot
+from hopf_jax.runtime import check_memory
+
+_MOST_CLASSES = 10_000  # Or as many as there are nodes.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +43,42 @@ def as_features(matrix: Any) -> np.ndarray | sp.csr_array:
 def as_labels(labels: Any) -> np.ndarray:
     """Return class ids [N] or a 0/1 matrix [N, C] as a uint8 matrix [N, C]."""
     labels = np.asarray(labels)
+    if labels.dtype.kind not in "fiub" or labels.ndim not in (1, 2) or not labels.size:
+        raise ValueError(
+            f"labels have dtype {labels.dtype} and shape {labels.shape}; they must be "
+            "class ids [N] or 0 and 1 [N, C]"
+        )
     if labels.ndim == 1:
-        labels = one_hot(labels.astype(np.int64), int(labels.max()) + 1)
+        # A forged id far beyond the nodes would ask for a matrix as wide.
+        most = max(labels.size, _MOST_CLASSES)
+        if np.any(labels != np.floor(labels)) or labels.max() >= most:
+            raise ValueError(f"class ids must be 0, 1, 2, ..., below {most}")
+        ids = labels.astype(np.int64)
+        check_memory(ids.size * (int(ids.max()) + 1), "The labels", "Are they classes?")
+        return one_hot(ids, int(ids.max()) + 1).astype(np.uint8)
+    if np.any((labels != 0) & (labels != 1)):
+        raise ValueError("a label matrix holds 0 and 1 only")
     return labels.astype(np.uint8)
+
+
+def check_contents(contents: Contents) -> None:
+    """Raise `ValueError` if the parts of a dataset contradict one another."""
+    num_nodes, num_labels = contents.labels.shape
+    names = contents.label_names
+    lengths = {name: len(codes) for name, codes in contents.splits.items()}
+    lengths["features"] = contents.features.shape[0]
+    for name, length in lengths.items():
+        if length != num_nodes:
+            raise ValueError(f"{name} has {length} rows, but labels {num_nodes}")
+    if len(set(names)) != len(names) or len(names) != num_labels:
+        raise ValueError(f"{num_labels} labels have {len(set(names))} different names")
+    for name, ends in (
+        ("senders", contents.senders),
+        ("receivers", contents.receivers),
+    ):
+        check_ids(ends, num_nodes, name)
+    if sp.issparse(contents.features):
+        check_sparse(contents.features, "features")
 
 
 def count(contents: Contents) -> Counts:

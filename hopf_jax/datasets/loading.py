@@ -125,25 +125,27 @@ def load_contents(dataset: Dataset, data_dir: str | Path | None = None) -> Conte
     """Return what the files of a dataset hold; convert or download them if necessary.
 
     The converted copy is kept in .compact beside the files, or in the cache if that
-    folder is read-only.
+    folder is read-only. It is used only if the cache has noted its digest.
     """
     in_cache, name = _cached(dataset)
     # If there are sources, it is `download` that verifies files in the cache.
     found = find_files(dataset, data_dir, in_cache=not dataset.sources)
     if found is None:
-        contents = cache.load(in_cache, name) if name else None
+        contents = cache.load(in_cache, name, in_cache) if name else None
         if contents is not None:
             return contents
         found = download(dataset, data_dir), dataset.layouts[0]
     folder, layout = found
     places = [in_cache]
-    # A folder without any write permission is left as it is, even by root.
-    if folder.stat().st_mode & 0o222:
+    # A folder without any write permission is left as it is, even by root. A link would
+    # lead to a folder of others.
+    if folder.stat().st_mode & 0o222 and not (folder / ".compact").is_symlink():
         places.insert(0, folder / ".compact")
     return cache.convert_once(
         lambda: readers.read(folder, layout, dataset.checksums),
         cache.cached_name(dataset, layout, folder),
         list(dict.fromkeys(places)),
+        in_cache,
     )
 
 

@@ -31,7 +31,9 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
       DatasetError: The lock is still held after `timeout` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    # A link that someone planted would lead to a file elsewhere.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o666)
     try:
         start, told = time.monotonic(), False
         while not _try_lock(descriptor):
@@ -53,6 +55,8 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
 def write_locked(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
     """Write a file atomically, and make its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():  # The file that it leads to is not ours.
+        path.unlink()
     write_atomically(path, content)
 
 

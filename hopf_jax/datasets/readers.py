@@ -2,24 +2,45 @@
 
 import array
 import contextlib
+import io
 import itertools
-import json
+import math
+import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax.datasets.contents import Contents, as_features, as_labels
+from hopf_jax.datasets.contents import (
+    Contents,
+    as_features,
+    as_labels,
+    check_contents,
+)
 from hopf_jax.datasets.registry import DatasetError, Layout
 from hopf_jax.datasets.unpickling import unpickle
-from hopf_jax.graph import check_nodes
-from hopf_jax.runtime import load_npz, sha256
+from hopf_jax.graph import check_csr, check_nodes, check_sparse
+from hopf_jax.runtime import (
+    check_limit,
+    check_memory,
+    load_npz,
+    open_regular,
+    read_bytes,
+    read_json,
+    read_npy,
+    reading,
+    sha256,
+)
 
 # The authors' names of the sets, in the order of their codes in `Contents.splits`.
 _SETS = ("train", "val", "test")
+
+# In a MATLAB file: the types of elements, and the classes of sparse and dense numbers.
+_MAT_MATRIX, _MAT_COMPRESSED, _MAT_NUMBERS = 14, 15, range(5, 16)
 
 # Smaller classes of cora2 are left out. This is a guess: 79 of 81 remain, the paper's
 # number, but the paper does not say which.
@@ -42,11 +63,13 @@ def read(folder: Path, layout: Layout, checksums: Mapping[str, str]) -> Contents
                 "again to download it, or put the right one in its place."
             )
     try:
-        return READERS[layout.format](folder, layout)
+        contents = READERS[layout.format](folder, layout)
+        check_contents(contents)
+        return contents
     except Exception as error:  # A damaged file can make its reader raise anything.
         raise DatasetError(
             f"Cannot read {folder} in the {layout.format} format "
-            f"({', '.join(layout.files[:4])}): {error}."
+            f"({', '.join(layout.files[:4])}): {str(error).rstrip('.')}."
         ) from error
 
 
@@ -56,18 +79,15 @@ def read_authors(folder: Path, layout: Layout) -> Contents:
     The files are adjmat.mat, features.npy, labels.npy, and optionally label_names.npy
     and labels_random/<percent>/<fold>/{train,val,test}_ids.npy, masks or node ids.
     """
-    variables = scipy.io.loadmat(folder / "adjmat.mat")
-    if "adjmat" not in variables:
-        raise ValueError("adjmat.mat holds no variable 'adjmat'")
-    arcs = sp.coo_array(variables["adjmat"])
-    labels = as_labels(np.load(folder / "labels.npy"))
+    arcs = sp.coo_array(_read_mat(folder / "adjmat.mat"))
+    labels = as_labels(read_npy(folder / "labels.npy"))
     names = [str(c) for c in range(labels.shape[1])]
     if (folder / "label_names.npy").exists():
-        names = np.char.decode(np.load(folder / "label_names.npy"), "utf-8").tolist()
+        names = np.char.decode(read_npy(folder / "label_names.npy"), "utf-8").tolist()
     return Contents(
         senders=arcs.col.astype(np.int32),
         receivers=arcs.row.astype(np.int32),
-        features=as_features(np.load(folder / "features.npy")),
+        features=as_features(read_npy(folder / "features.npy")),
         labels=labels,
         label_names=tuple(names),
         splits=_read_splits(folder, layout, len(labels)),
@@ -82,18 +102,23 @@ def read_npz(folder: Path, layout: Layout) -> Contents:
     if "attr_data" in arrays:
         parts = tuple(arrays[f"attr_{k}"] for k in ("data", "indices", "indptr"))
         features = sp.csr_array(parts, tuple(arrays["attr_shape"]))
+        features = check_sparse(features, "attr")
     else:
         features = arrays["features"]
     (key,) = (k for k in arrays if k == "labels" or k.startswith("labels_"))
     labels = as_labels(arrays[key])
     names = arrays.get("class_names", np.arange(labels.shape[1]))
-    lengths = np.diff(arrays["adj_indptr"])
+    num_nodes = len(labels)
+    indptr, senders = check_csr(
+        arrays["adj_indptr"], arrays["adj_indices"], num_nodes, num_nodes, "adj"
+    )
+    lengths = np.diff(indptr)
     splits = _read_splits(folder, layout, len(labels))
     if "inductive_split" in arrays:
         codes = [arrays["inductive_split"] == name for name in _SETS]
         splits["inductive"] = (np.array([[1], [2], [3]]) * codes).sum(0, np.uint8)
     return Contents(
-        senders=arrays["adj_indices"].astype(np.int32),
+        senders=senders.astype(np.int32),
         receivers=np.repeat(np.arange(len(lengths), dtype=np.int32), lengths),
         features=as_features(features),
         labels=labels,
@@ -106,20 +131,22 @@ def read_linqs(folder: Path, layout: Layout) -> Contents:
     """Read LINQS text: lines "id, 0 or 1 per word, class" and "cited, citing"."""
     (content,) = (name for name in layout.files if name.endswith(".content"))
     (cites,) = (name for name in layout.files if name.endswith(".cites"))
-    lines = (folder / content).read_bytes().splitlines()
+    lines = read_bytes(folder / content).splitlines()
     ids, rest = zip(*(line.split(b"\t", 1) for line in lines), strict=True)
     bits, classes = zip(*(line.rsplit(b"\t", 1) for line in rest), strict=True)
     # Each word is one digit, so every other byte is a tab.
-    digits = [np.frombuffer(row, np.uint8)[::2] for row in bits]
+    digits = np.stack([np.frombuffer(row, np.uint8)[::2] for row in bits]) - ord("0")
+    if digits.max() > 1:
+        raise ValueError(f"the words of {content} are not 0 and 1")
     names, labels = np.unique(classes, return_inverse=True)
     place = {paper: row for row, paper in enumerate(ids)}
-    papers = (folder / cites).read_bytes().split()
+    papers = read_bytes(folder / cites).split()
     unknown = f"paper {{!r}} of {cites} is not in {content}"
     ends = _look_up(papers, place, unknown).astype(np.int32).reshape(-1, 2)
     return Contents(
         senders=np.ascontiguousarray(ends[:, 0]),
         receivers=np.ascontiguousarray(ends[:, 1]),
-        features=as_features(np.array(digits) - ord("0")),
+        features=as_features(digits),
         labels=as_labels(labels),
         label_names=tuple(name.decode() for name in names.tolist()),
         splits={},
@@ -134,18 +161,24 @@ def read_planetoid(folder: Path, layout: Layout) -> Contents:
     """
 
     def part(ending: str) -> Any:
-        return unpickle((folder / f"{layout.prefix}{ending}").read_bytes())
+        return unpickle(read_bytes(folder / f"{layout.prefix}{ending}"))
 
     graph = part("graph")
+    if not isinstance(graph, dict):
+        raise ValueError(f"{layout.prefix}graph holds no dict")
     neighbours = list(graph.values())
     lengths = np.fromiter(map(len, neighbours), np.int64, len(neighbours))
+    size = (folder / f"{layout.prefix}graph").stat().st_size
+    if lengths.sum() > size:  # Lists can be shared; honest ones are not.
+        raise ValueError(f"{layout.prefix}graph has more edges than bytes")
     owners = np.fromiter(graph, np.int32, len(neighbours))
     senders = np.fromiter(
         itertools.chain.from_iterable(neighbours), np.int32, int(lengths.sum())
     )
     words = sp.vstack([part("allx"), part("tx")], format="csr")
     classes = np.concatenate([part("ally"), part("ty")])
-    test = np.loadtxt(folder / f"{layout.prefix}test.index", np.int64, ndmin=1)
+    index = read_bytes(folder / f"{layout.prefix}test.index")
+    test = np.loadtxt(io.BytesIO(index), np.int64, ndmin=1)
     place = np.concatenate([np.arange(words.shape[0] - len(test)), test])
     num_nodes = len(graph)
     into = sp.csr_array(
@@ -153,7 +186,7 @@ def read_planetoid(folder: Path, layout: Layout) -> Contents:
         (num_nodes, len(place)),
     )
     labels = np.zeros((num_nodes, classes.shape[1]), np.uint8)
-    labels[place] = classes
+    labels[place] = as_labels(classes)
     return Contents(
         senders=senders,
         receivers=np.repeat(owners, lengths),
@@ -171,9 +204,9 @@ def read_graphsage(folder: Path, layout: Layout) -> Contents:
     networkx 1 writes them, or ids, as networkx 2 does; what could be both is refused.
     """
     prefix = folder / layout.prefix
-    features = np.load(f"{prefix}-feats.npy")
-    rows = _read_json(f"{prefix}-id_map.json")
-    classes = _read_json(f"{prefix}-class_map.json")
+    features = read_npy(f"{prefix}-feats.npy")
+    rows = read_json(f"{prefix}-id_map.json")
+    classes = read_json(f"{prefix}-class_map.json")
     nodes, ends, names = _read_graph(f"{prefix}-G.json")
 
     ids = [node["id"] for node in nodes]
@@ -222,7 +255,7 @@ def read_papers(folder: Path, layout: Layout) -> Contents:
     """
     del layout
     terms, dictionary, references, classes = (
-        _read_json(folder / f"{name}.json")
+        read_json(folder / f"{name}.json")
         for name in (
             "paper_terms",
             "term_dictionary",
@@ -252,7 +285,9 @@ def read_papers(folder: Path, layout: Layout) -> Contents:
             for name, papers in classes.items()
         }
     names = sorted(n for n, rows in members.items() if len(rows) >= _FEWEST_PAPERS)
-    labels = np.zeros((len(row), len(names)), np.uint8)
+    shape = len(row), len(names)
+    check_memory(math.prod(shape), f"Labels of shape {shape}", "Are these the files?")
+    labels = np.zeros(shape, np.uint8)
     for label, name in enumerate(names):
         labels[members[name], label] = 1
     return Contents(
@@ -324,7 +359,7 @@ def _read_splits(folder: Path, layout: Layout, num_nodes: int) -> dict[str, np.n
     for name in names:
         _, percent, fold, file = name.split("/")
         code = _SETS.index(file.removesuffix("_ids.npy")) + 1
-        mask = check_nodes(np.load(folder / name), num_nodes, name)
+        mask = check_nodes(read_npy(folder / name), num_nodes, name)
         codes = splits.setdefault(f"{percent}/{fold}", np.zeros(num_nodes, np.uint8))
         if codes[mask].any():
             raise ValueError(f"{name} has nodes of another set")
@@ -353,9 +388,9 @@ def _look_up(
 
 def _read_column(path: Path, column: int, dtype: Any) -> np.ndarray:
     """Return a column of a table: UTF-8 text with tabs and a header."""
-    with _named(path.name):
+    with _named(path.name), open_regular(path) as file:
         return np.loadtxt(
-            path,
+            file,
             dtype,
             comments=None,
             delimiter="\t",
@@ -372,9 +407,39 @@ def _set_of(node: dict[str, Any]) -> int:
     return 3 if node["test"] else 2 if node["val"] else 1
 
 
-def _read_json(path: str | Path, **keywords: Any) -> Any:
-    with open(path, encoding="utf-8") as file, _named(Path(path).name):
-        return json.load(file, **keywords)
+def _read_mat(path: Path) -> Any:
+    """Return the variable 'adjmat' of a MATLAB file, a matrix."""
+    with reading(path, "a MATLAB file") as (file, size):
+        _check_mat(file, size)
+        file.seek(0)
+        variables = scipy.io.loadmat(file, variable_names=["adjmat"])
+        if "adjmat" not in variables:
+            raise ValueError("it holds no variable 'adjmat'")
+        matrix = variables["adjmat"]
+        if matrix.dtype.kind not in "fiub":
+            raise ValueError(f"'adjmat' has dtype {matrix.dtype}")
+        return check_sparse(matrix, "adjmat") if sp.issparse(matrix) else matrix
+
+
+def _check_mat(file: BinaryIO, size: int) -> None:
+    """Refuse what scipy would unpack without limit: all but matrices of numbers."""
+    header, at, unpacked = file.read(128), 128, 0
+    if header[124:] != b"\x00\x01IM":
+        raise ValueError("it is not of MATLAB 5 to 7")
+    while at < size:
+        kind, length = struct.unpack("<II", file.read(8))
+        data = file.read(min(length, size))
+        if kind == _MAT_COMPRESSED:
+            stream, start = zlib.decompressobj(), b""
+            while data:
+                part = stream.decompress(data, 1 << 20)
+                start, data = start or part[:64], stream.unconsumed_tail
+                unpacked += len(part)
+                check_limit(unpacked, size, "what it unpacks to")
+            kind, data = struct.unpack("<I", start[:4])[0], start[8:]
+        if kind != _MAT_MATRIX or data[8] not in _MAT_NUMBERS:
+            raise ValueError("it holds other things than matrices of numbers")
+        at += 8 + length
 
 
 def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]:
@@ -399,5 +464,5 @@ def _read_graph(path: str) -> tuple[list[dict[str, Any]], np.ndarray, list[str]]
         # Features and labels are also in the other files.
         return {k: v for k, v in item.items() if k not in ("feature", "label")}
 
-    graph = _read_json(path, object_hook=pack)
+    graph = read_json(path, object_hook=pack)
     return graph["nodes"], np.array(packed, np.int64).reshape(-1, 2), list(numbers)

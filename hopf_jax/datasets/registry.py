@@ -11,7 +11,15 @@ for _line in pathlib.Path(__file__).with_name("SHA256SUMS").read_text().splitlin
     CHECKSUMS.setdefault(_dataset, {})[_name] = _line[:64]
 
 
-class DatasetError(RuntimeError):
+# Bytes by dataset and file, which bound a download.
+SIZES: dict[str, dict[str, int]] = {}
+for _line in pathlib.Path(__file__).with_name("SIZES").read_text().splitlines():
+    _size, _path = _line.split(maxsplit=1)
+    _dataset, _name = _path.split("/", 1)
+    SIZES.setdefault(_dataset, {})[_name] = int(_size)
+
+
+class DatasetError(RuntimeError, ValueError):
     """The files of a dataset cannot be found, or are not what they should be."""
 
 
@@ -69,6 +77,11 @@ class Dataset:
     def checksums(self) -> dict[str, str]:
         """Sha256 of each file; empty if none is published."""
         return CHECKSUMS.get(self.name, {})
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of bytes of each file; empty if none is published."""
+        return SIZES.get(self.name, {})
 
 
 def _layout(format: str, name: str) -> Layout:

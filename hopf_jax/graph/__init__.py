@@ -18,8 +18,10 @@ from hopf_jax.graph.splits import (
 )
 from hopf_jax.graph.storage import new_graph_folder, open_graph, write_graph
 from hopf_jax.graph.validation import (
+    check_csr,
     check_ids,
     check_nodes,
+    check_sparse,
     check_value,
     check_whole,
     to_array,

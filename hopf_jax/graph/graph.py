@@ -25,6 +25,7 @@ from hopf_jax.graph.validation import (
     check_csr,
     check_edges,
     check_nodes,
+    check_sparse,
     check_split,
     check_whole,
     to_array,
@@ -299,7 +300,7 @@ class Graph:
         else:
             features = read_features(features, missing)
             n = features.matrix.shape[0]
-        indptr, indices = check_csr(indptr, indices, n)
+        indptr, indices = check_csr(indptr, indices, n, n)
         receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
         return cls.from_edges(indices, receivers, features, labels, **keywords)
 
@@ -322,7 +323,7 @@ class Graph:
                 f"adjacency is a {type(adjacency).__name__}. Give a scipy sparse "
                 "matrix; scipy.sparse.csr_array(matrix) converts a dense one."
             )
-        matrix = sp.coo_array(adjacency)
+        matrix = sp.coo_array(check_sparse(adjacency, "adjacency"))
         matrix.eliminate_zeros()  # A stored False is not an edge.
         check_size(features, labels, matrix.shape[0])
         n = keywords["num_nodes"] = matrix.shape[0]

@@ -7,6 +7,7 @@ import numpy as np
 
 from hopf_jax.graph.frames import align, is_frame, is_series, plain
 from hopf_jax.graph.validation import refuse_first, to_array
+from hopf_jax.runtime import check_memory
 
 # Labels are taken for something else, such as postcodes, if their matrix would have
 # more entries than this.
@@ -133,12 +134,19 @@ def _check_names(label_names: Any) -> tuple[str, ...]:
         raise ValueError(
             f"label_names is {label_names!r}; give a list of names."
         ) from None
-    for i, name in enumerate(names):
-        if name in names[:i]:
+    check_distinct(names)
+    return names
+
+
+def check_distinct(label_names: tuple[str, ...]) -> None:
+    """Raise `ValueError` for the first name that occurs twice."""
+    seen: set[str] = set()
+    for i, name in enumerate(label_names):
+        if name in seen:
             raise ValueError(
                 f"label_names[{i}] is {name!r}, as is an earlier name. Use each once."
             )
-    return names
+        seen.add(name)
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:
@@ -197,6 +205,11 @@ def _from_ids(
         ids = numbers.astype(np.int64)
         known = ids >= 0
         ids, names = _number_classes(ids, names)
+    check_memory(
+        array.size * len(names),
+        f"A label matrix of {array.size} nodes and {len(names)} labels",
+        "Are the labels ids of something else? Merge rare ones, or leave them out.",
+    )
     matrix = np.zeros((array.size, len(names)), np.uint8)
     matrix[np.flatnonzero(known), ids[known]] = 1
     return matrix, known, names

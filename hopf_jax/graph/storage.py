@@ -9,29 +9,34 @@ import dataclasses
 import json
 import os
 import pathlib
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from hopf_jax.config import Whole
 from hopf_jax.graph.graph import SPLITS, Graph
+from hopf_jax.graph.labels import check_distinct
 from hopf_jax.graph.validation import (
     check_csr,
     check_features,
     check_finite,
     check_nodes,
-    check_range,
     check_split,
     check_weights,
+    refuse_first,
     refuse_where,
 )
-from hopf_jax.runtime import new_folder
+from hopf_jax.runtime import check_encoding, map_npy, new_folder, read_json
 
 _FORMAT = 1
 _META = "graph.json"
 _LATER = ("feature_names", "missing_values", "positional")  # Not in older folders.
 _SPARSE = ("indptr", "indices", "data")
+_ARRAYS = {"indptr", "indices", "weights", "features", "labels", "known", *SPLITS}
+_ARRAYS |= {f"features.{part}" for part in _SPARSE}
 
 
 def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
@@ -47,13 +52,16 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
     """
     folder = pathlib.Path(folder)
     try:
-        meta = json.loads((folder / _META).read_text())
-        if meta["format"] != _FORMAT:
-            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
-        arrays: dict[str, Any] = {name: _map(folder, name) for name in meta["arrays"]}
+        meta = _read_meta(folder)
+        arrays: dict[str, Any] = {
+            name: map_npy(folder / f"{name}.npy") for name in meta["arrays"]
+        }
         features: Any = arrays.pop("features", None)
         if features is None:
             parts = [arrays.pop(f"features.{part}") for part in _SPARSE]
+            if check:  # Native code, such as scipy's own checks, reads them next.
+                num_rows, width = max(0, len(parts[0]) - 1), meta["num_features"]
+                check_csr(parts[0], parts[1], num_rows, width, "features")
             shape = (len(parts[0]) - 1, meta["num_features"])
             features = sp.csr_array((parts[2], parts[1], parts[0]), shape, copy=False)
         graph = Graph(
@@ -66,15 +74,17 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             missing_values=meta.get("missing_values", False),
             positional=meta.get("positional", False),
         )
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        reason = str(error)
-        if isinstance(error, FileNotFoundError):
-            reason = f"{error.filename} is missing"
+        if check:
+            _check(graph)
+    except FileNotFoundError as error:
         raise ValueError(
-            f"{folder} is not a graph written by this library: {reason}."
+            f"{folder} is not a graph written by this library: {error.filename} is "
+            "missing."
         ) from error
-    if check:
-        _check(graph)
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"{folder} is not a graph written by this library: {error}"
+        ) from error
     return graph
 
 
@@ -111,35 +121,81 @@ def new_graph_folder(
         (made / _META).write_text(json.dumps(meta, indent=1) + "\n")
 
 
+def _read_meta(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the description of a graph, each part of the right type."""
+    meta = read_json(folder / _META)
+    if meta["format"] != _FORMAT:
+        raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}.")
+    names, arrays = meta["label_names"], meta["arrays"]
+    valid = {
+        "arrays": isinstance(arrays, list) and set(arrays) <= _ARRAYS,
+        "num_features": Whole(0, 2**62).accepts(meta["num_features"]),
+        "multilabel": isinstance(meta["multilabel"], bool),
+        "label_names": isinstance(names, list)
+        and all(isinstance(name, str) for name in names),
+        "directed": isinstance(meta["directed"], bool),
+    }
+    for name, holds in valid.items():
+        if not holds:
+            raise ValueError(f"{name} of {_META} is {reprlib.repr(meta[name])}.")
+    return meta
+
+
 def _check(graph: Graph) -> None:
+    """Raise `ValueError` for what the constructors of `Graph` would not make."""
     features: Any = graph.features
     num_nodes = features.shape[0]
-    check_csr(graph.indptr, graph.indices, num_nodes)
-    check_range(graph.indices, num_nodes, "indices")
+    if num_nodes == 0:
+        raise ValueError("The graph is empty: features has no rows.")
+    check_csr(graph.indptr, graph.indices, num_nodes, num_nodes)
     if graph.weights is not None:
+        _check_dtype("weights", graph.weights, "f")
         check_weights(graph.weights, graph.num_edges)
     if sp.issparse(features):
-        check_csr(features.indptr, features.indices, num_nodes)
+        _check_dtype("features.data", features.data, "fiub")
         check_finite(features)
     else:
+        _check_dtype("features", features, "fiub")
         check_features(features, missing=graph.missing_values)
+    _check_labels(graph, num_nodes)
+    masks = {name: getattr(graph, name) for name in SPLITS}
+    for name, mask in {"known": graph.known, **masks}.items():
+        _check_dtype(name, mask, "b")
+        check_encoding(mask)
+        check_nodes(mask, num_nodes, name)
+    check_split(masks, graph.known)
+
+
+def _check_labels(graph: Graph, num_nodes: int) -> None:
     labels = graph.labels
+    _check_dtype("labels", labels, "u")
     if labels.ndim != 2 or len(labels) != num_nodes:
         raise ValueError(
             f"labels has shape {labels.shape}; it must be [{num_nodes}, C]."
         )
+    if len(graph.label_names) != labels.shape[1]:
+        raise ValueError(
+            f"there are {len(graph.label_names)} names of {labels.shape[1]} labels."
+        )
+    check_distinct(graph.label_names)
     refuse_where(
         labels,
         lambda part: np.any(part > 1, axis=1),
         lambda i: f"labels[{i}] is {labels[i]}; a label matrix holds 0 and 1 only.",
     )
-    masks = {name: getattr(graph, name) for name in SPLITS}
-    for name, mask in {"known": graph.known, **masks}.items():
-        check_nodes(mask, num_nodes, name)
-    check_split(masks, graph.known)
+    if not graph.multilabel:
+        refuse_where(
+            labels,
+            lambda part: part.sum(axis=1) > 1,
+            lambda i: f"labels[{i}] has several labels in a multi-class graph.",
+        )
+        counts = np.asarray(labels.sum(axis=1))
+        refuse_first(
+            np.asarray(graph.known) & (counts == 0),
+            lambda i: f"known[{i}] is true, but node {i} has no label.",
+        )
 
 
-def _map(folder: pathlib.Path, name: str) -> np.ndarray:
-    path = folder / f"{name}.npy"
-    empty = path.stat().st_size <= 128  # The header alone, which cannot be mapped.
-    return np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+def _check_dtype(name: str, array: np.ndarray, kinds: str) -> None:
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{name} has dtype {array.dtype}, which is never written.")

@@ -67,26 +67,80 @@ def check_weights(weights: np.ndarray, num_edges: int) -> None:
     )
 
 
-def check_csr(indptr: Any, indices: Any, num_nodes: int) -> tuple[np.ndarray, ...]:
-    """Return row pointers that start at 0, never fall and end at E, and ids [E]."""
-    indptr, indices = _integers(indptr, "indptr"), _integers(indices, "indices")
-    if indptr.size != num_nodes + 1:
+def check_csr(
+    indptr: Any, indices: Any, num_rows: int, num_columns: int, name: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return row pointers that start at 0, never fall and end at E, and columns [E].
+
+    Native code follows both without looking: this comes before any of it.
+
+    Args:
+      indptr, indices: As in scipy's CSR matrices.
+      num_rows, num_columns: The shape; that of a transposed matrix for CSC.
+      name: Of the matrix, for the message.
+    """
+    dot = f"{name}." if name else ""
+    indptr = _whole_numbers(indptr, f"{dot}indptr")
+    indices = _whole_numbers(indices, f"{dot}indices")
+    if indptr.size != num_rows + 1:
         raise ValueError(
-            f"indptr has {indptr.size} entries, but {num_nodes} nodes need "
-            f"{num_nodes + 1}: the start of each row, and the end of the last."
+            f"{dot}indptr has {indptr.size} entries, but {num_rows} rows need "
+            f"{num_rows + 1}: the start of each row, and the end of the last."
         )
     refuse_first(
         indptr[1:] < indptr[:-1],  # Their difference can overflow.
         lambda i: (
-            f"indptr falls at {i}: {indptr[i]} to {indptr[i + 1]}. Sort the rows."
+            f"{dot}indptr falls at {i}: {indptr[i]} to {indptr[i + 1]}. Sort the rows."
         ),
     )
     if indptr[0] != 0 or indptr[-1] != indices.size:
         raise ValueError(
-            f"indptr runs from {indptr[0]} to {indptr[-1]}; it must run from 0 to "
+            f"{dot}indptr runs from {indptr[0]} to {indptr[-1]}; it must run from 0 to "
             f"{indices.size}, the length of indices."
         )
+    refuse_where(
+        indices,
+        lambda part: (part < 0) | (part >= num_columns),
+        lambda i: (
+            f"{dot}indices[{i}] is {indices[i]}, but there are {num_columns} columns "
+            f"(0 to {num_columns - 1})."
+        ),
+    )
     return indptr, indices
+
+
+def check_sparse(matrix: Any, name: str) -> Any:
+    """Return a scipy matrix, some kinds as COO, whose entries lie within its shape.
+
+    scipy checks a matrix when it is made, and not after its arrays were changed.
+    """
+    if len(matrix.shape) != 2:
+        raise ValueError(f"{name} has shape {matrix.shape}; it must have two axes.")
+    if matrix.format in ("csr", "csc", "bsr"):
+        shape = matrix.shape
+        if matrix.format == "bsr":
+            blocks = np.shape(matrix.data)[1:]
+            if len(blocks) != 2 or 0 in blocks or any(np.remainder(shape, blocks)):
+                raise ValueError(f"{name} has blocks {blocks} in shape {shape}.")
+            shape = tuple(n // b for n, b in zip(shape, blocks, strict=True))
+        rows, columns = shape[::-1] if matrix.format == "csc" else shape
+        check_csr(matrix.indptr, matrix.indices, rows, columns, name)
+        if len(matrix.data) != len(matrix.indices):
+            raise ValueError(
+                f"{name}.data has {len(matrix.data)} entries, but {name}.indices has "
+                f"{len(matrix.indices)}."
+            )
+        return matrix
+    if matrix.format == "lil":
+        lengths = [list(map(len, part.tolist())) for part in (matrix.rows, matrix.data)]
+        if lengths[0] != lengths[1] or len(lengths[0]) != matrix.shape[0]:
+            raise ValueError(f"{name}.rows and {name}.data differ in length.")
+    found = sp.coo_array(matrix)
+    for end, count in zip(found.coords, found.shape, strict=True):
+        check_range(_whole_numbers(end, f"{name}.coords"), count, f"{name}.coords")
+    if found.data.shape != found.coords[0].shape:
+        raise ValueError(f"{name}.data and {name}.coords differ in length.")
+    return found
 
 
 def check_features(
@@ -113,7 +167,8 @@ def check_features(
     if sparse:
         with np.errstate(over="ignore"):
             # A copy: merging duplicates works in place.
-            matrix = sp.csr_array(matrix, dtype=np.float32, copy=True)
+            checked = check_sparse(matrix, "features")
+            matrix = sp.csr_array(checked, dtype=np.float32, copy=True)
             matrix.sum_duplicates()
     check_finite(matrix, missing=missing and not sparse)
     if sparse or isinstance(matrix, np.memmap):
@@ -240,6 +295,11 @@ def _to_float32(values: np.ndarray) -> np.ndarray:
 
 
 def _integers(values: Any, name: str) -> np.ndarray:
+    array = _whole_numbers(values, name)
+    return array if isinstance(array, np.memmap) else array.astype(np.int64, copy=False)
+
+
+def _whole_numbers(values: Any, name: str) -> np.ndarray:
     array = to_array(values, name)
     if array.size == 0:
         return np.zeros(0, np.int64)
@@ -250,4 +310,4 @@ def _integers(values: Any, name: str) -> np.ndarray:
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} holds {array.max()}, beyond 64-bit node ids.")
-    return array if isinstance(array, np.memmap) else array.astype(np.int64, copy=False)
+    return array

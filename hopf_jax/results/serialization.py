@@ -4,9 +4,6 @@ import dataclasses
 import io
 import json
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,11 +27,10 @@ _FORMAT = 3
 _OLDER = (1, 2)  # Without a calibration; without a scaling or a decision.
 _SCALING = "scaling"
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
-# What numpy, zipfile and json raise for a file that is damaged or of another kind.
-_UNREADABLE = (
+# What contents of the wrong kind raise, where they are taken apart.
+_MALFORMED = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    *(EOFError, OSError, MemoryError, RuntimeError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
+    RecursionError,
 )
 
 
@@ -105,7 +101,10 @@ def load_with_notes(
 ) -> tuple[Result, dict[str, Any] | None]:
     """Return a result as `load` does, and the notes that `save` was given, or None."""
     try:
-        meta, arrays = _read(path)
+        arrays = load_npz(path, compressed=False)
+        meta = json.loads(arrays.pop("meta").tobytes())
+        if meta["format"] not in (_FORMAT, *_OLDER):
+            raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
         fields = _fields(meta, arrays.pop("probabilities"))
         fields[_SCALING] = _take_scaling(meta, arrays, fields["sizes"])
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
@@ -114,11 +113,10 @@ def load_with_notes(
             weights[range(1, len(weights) + 1).index(int(number))][part] = array
         if kernel is None:  # Any aggregator: it is looked up below, with its own error.
             kernel_from_json(meta["row"] | {"aggregate": "mean"})
-    except FileNotFoundError:
-        raise
-    except _UNREADABLE as error:
+    except _MALFORMED as error:
         raise ValueError(
-            f"{os.fspath(path)} is not a result saved by this library: {error}."
+            f"{os.fspath(path)} is not a result saved by this library: "
+            f"{str(error).rstrip('.')}."
         ) from error
     saved = kernel_from_json(meta["row"]) if kernel is None else find_kernel(kernel)
     net = make_net(saved, fields["config"], fields["sizes"])
@@ -135,18 +133,6 @@ def load_with_notes(
                 "that was saved in it."
             )
     return Result(kernel=saved, weights=tuple(weights), **fields), meta.get("notes")
-
-
-def _read(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the JSON part of a file and its arrays; raise one of `_UNREADABLE`."""
-    with zipfile.ZipFile(path) as listed:
-        if any(info.compress_type for info in listed.infolist()):
-            raise ValueError("it is compressed")  # It could fill all memory.
-    arrays = load_npz(path)
-    meta = json.loads(arrays.pop("meta").tobytes())
-    if meta["format"] not in (_FORMAT, *_OLDER):
-        raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
-    return meta, arrays
 
 
 def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
@@ -172,7 +158,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         and decision.fits(sizes.labels),
         "label_names": isinstance(names, list)
         and len(names) == sizes.labels
-        and all(isinstance(name, str) for name in names),
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names),
         "feature_names": isinstance(columns, list)
         and all(isinstance(name, str) for name in columns),
         "positions": isinstance(positions, list)
@@ -187,7 +174,9 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         ),
         "probabilities": _is_float32(probabilities)
         and probabilities.ndim == 2
-        and probabilities.shape[1] == sizes.labels,
+        and probabilities.shape[1] == sizes.labels
+        and bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()),
+        "calibration": _is_calibration(meta.get("calibration")),
     }
     for name, holds in valid.items():
         if not holds:
@@ -220,6 +209,21 @@ def _take_scaling(
     if scaling.num_scaled != sizes.features:
         raise ValueError("its scaling is of other features")
     return scaling
+
+
+def _is_calibration(saved: Any) -> bool:
+    if saved is None:
+        return True
+    before, after = saved["ece_before"], saved["ece_after"]
+    errors = [
+        *before.values(),
+        *(error for error in after.values() if error is not None),
+    ]
+    return (
+        Number(0, open_below=True).accepts(saved["temperature"])
+        and before.keys() == after.keys() <= {"validation", "test"}
+        and all(map(Number(0, 1).accepts, errors))
+    )
 
 
 def _is_float32(array: np.ndarray) -> bool:

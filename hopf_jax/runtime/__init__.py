@@ -2,8 +2,9 @@
 
 from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
 from hopf_jax.runtime.checkpoints import checkpointed, digest
-from hopf_jax.runtime.files import load_npz, sha256
+from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
+from hopf_jax.runtime.memory import check_memory
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs
 from hopf_jax.runtime.publishing import (
@@ -13,3 +14,16 @@ from hopf_jax.runtime.publishing import (
     write_atomically,
 )
 from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
+from hopf_jax.runtime.untrusted import (
+    check_encoding,
+    check_limit,
+    load_npz,
+    map_npy,
+    open_regular,
+    open_text,
+    open_zip,
+    read_bytes,
+    read_json,
+    read_npy,
+    reading,
+)

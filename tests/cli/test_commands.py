@@ -545,3 +545,62 @@ def test_the_module_is_the_command(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "holds no model" in done.stderr
+
+
+FORMULAS = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "'=1",
+    "''@x",
+    "=cmd|' /C calc'!A0",
+    "'quoted",
+)
+
+
+def test_cells_that_spreadsheets_execute_are_text():
+    rows = [[text, 0.5, -2] for text in FORMULAS]
+    made = tables.to_csv(["node", "=x", "y"], rows)
+    for line in csv.reader(io.StringIO(made)):
+        assert line[0][:1] not in set("=+-@\t\r")
+        assert not line[1].startswith("=")
+    assert ",-2\n" in made, "numbers stay numbers"
+
+
+@pytest.mark.parametrize("tab", ["\t=1", "\r=1"])
+def test_blanks_that_spreadsheets_skip(tab):
+    assert tables.to_csv(["node"], [[tab]]).splitlines()[1].strip('"').startswith("'")
+
+
+def test_neutralised_cells_are_read_back(tmp_path):
+    path = tmp_path / "features.csv"
+    path.write_text(tables.to_csv(["node", "x"], [[t, 1] for t in FORMULAS]))
+    assert tables.read_features(path, True).nodes == list(FORMULAS)
+    path = tmp_path / "edges.csv"
+    path.write_text(tables.to_csv(["a", "b"], [FORMULAS[:2]]))
+    assert tables.read_edges(path, FORMULAS, True).receivers.tolist() == [1]
+
+
+def test_parquet_of_mixed_columns(tmp_path):
+    frame = pd.DataFrame(
+        {"node": ["a", "b"], "x": [0.5, 1.5], "y": [True, False], "z": [1, 2]}
+    )
+    frame.to_parquet(tmp_path / "f.parquet")
+    found = tables.read_features(tmp_path / "f.parquet", True)
+    assert found.columns == ["x", "y", "z"]
+    assert found.matrix.tolist() == [[0.5, 1, 1], [1.5, 0, 2]]
+    frame.assign(w=["p", "q"]).to_parquet(tmp_path / "f.parquet")
+    with pytest.raises(ValueError, match="column 'w' does not hold numbers"):
+        tables.read_features(tmp_path / "f.parquet", True)
+
+
+def test_a_parquet_bomb(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    same = np.zeros(20_000_000)
+    pq.write_table(pa.table({"node": same, "x": same}), tmp_path / "f.parquet")
+    assert (tmp_path / "f.parquet").stat().st_size < 1 << 20
+    with pytest.raises(ValueError, match="HOPF_MAX_BYTES"):
+        tables.read_features(tmp_path / "f.parquet", True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gzip
 import http.server
 import os
 import threading
@@ -80,6 +81,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if body is None or failure == "error":
             return self.send_error(404 if body is None else 503)
         self.send_response(200)
+        if failure in ("endless", "trickle"):
+            self.end_headers()
+            return self.send_without_end(failure)
+        if failure == "gzip":
+            body = gzip.compress(bytes(100_000_000))
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if failure == "truncate":
@@ -95,6 +102,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         return None
+
+    def send_without_end(self, failure):
+        """Send, fast or a byte at a time, until the client has enough."""
+        try:
+            while not self.data.release.wait(0.05 if failure == "trickle" else 0):
+                self.wfile.write(b"x" if failure == "trickle" else bytes(1 << 16))
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        self.close_connection = True
 
     def log_message(self, *_):
         pass

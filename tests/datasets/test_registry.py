@@ -28,6 +28,7 @@ def test_row(name):
         assert re.fullmatch("[0-9a-f]{64}", checksum)
     assert not row.sources or row.checksums, "nothing is fetched unverified"
     assert row.sources or row.advice, "else nobody is told how to get it"
+    assert row.sizes.keys() == row.checksums.keys(), "a download is bounded"
     if row.checksums:
         assert set(row.layouts[0].files) == set(row.checksums)
     if row.published and row.counts != row.published and row.counts.arcs:

@@ -230,12 +230,15 @@ def test_the_image_has_what_the_jobs_run():
         assert all((output.ROOT / name).exists() for name in names), names
     entry = json.loads(next(x for x in lines if x.startswith("ENTRY")).split(" ", 1)[1])
     assert entry == ["python", "-m", "experiments.job"]
-    (jax,) = [
-        x
-        for x in (output.ROOT / "requirements.txt").read_text().splitlines()
-        if x.startswith("jax==")
+    text = "\n".join(lines)
+    assert re.search(r"^ARG PYTHON_IMAGE$", text, re.M), "no default"
+    assert "FROM ${PYTHON_IMAGE:?" in text and "--require-hashes" in text
+    pins = [
+        (output.ROOT / name).read_text().splitlines()
+        for name in ("requirements.txt", "experiments/jobs/requirements.txt")
     ]
-    assert f"'jax[tpu]{jax.removeprefix('jax')}'" in "\n".join(lines)
+    (jax,) = [x for x in pins[0] if x.startswith("jax==")]
+    assert jax.replace("jax", "jax[tpu]", 1) in pins[1]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

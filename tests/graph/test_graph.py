@@ -1,5 +1,7 @@
 """What `Graph` makes of its arguments; `tests/robustness/test_graphs.py` has more."""
 
+import subprocess
+import sys
 import types
 
 import jraph
@@ -172,7 +174,7 @@ def pyg(**fields):
         (lambda: Graph.from_csr([0, 1], [0], X), "indptr has 2 entries, but 5"),
         (lambda: Graph.from_csr([0, 2, 1, 1, 1, 1], [0], X), "indptr falls at 1"),
         (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [0, 1], X), "from 0 to 2"),
-        (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [5], X), r"senders\[0\] is 5"),
+        (lambda: Graph.from_csr([0, 1, 1, 1, 1, 1], [5], X), r"indices\[0\] is 5"),
         (lambda: Graph.from_pyg(pyg()), "data.edge_index is missing"),
         (lambda: Graph.from_pyg(pyg(edge_index=np.eye(3))), r"has shape \(3, 3\)"),
         (
@@ -188,3 +190,49 @@ def pyg(**fields):
 def test_bad_input_of_other_constructors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+CRASHES = """
+import sys
+import numpy as np, scipy.sparse as sp
+from hopf_jax import Config, Graph, fit, datasets
+
+def bad(form, part):
+    matrix = sp.csr_array(np.eye(50, dtype=np.float32)).asformat(form)
+    if form == "coo":
+        matrix.coords[0][5] = 10**8
+    elif form == "lil":
+        matrix.data[5] = [1.0] * 10**5
+    else:
+        getattr(matrix, part)[5] = 10**8
+    return matrix
+
+for form in ("csr", "csc", "bsr", "coo", "lil"):
+    for part in ("indices", "indptr"):
+        for make in (
+            lambda m: Graph.from_edges([0], [1], m),
+            lambda m: Graph.from_scipy(m, np.eye(50)),
+        ):
+            try:
+                make(bad(form, part))
+            except ValueError:
+                continue
+            sys.exit(f"{form} {part} was taken")
+try:
+    fit(datasets.make_chain(), config=Config(hidden_size=2**31 - 1), progress=False)
+except ValueError as error:
+    assert "GiB" in str(error)
+ids = np.arange(10**6)
+try:
+    Graph.from_edges([], [], np.zeros((10**6, 1), np.float32), ids)
+except ValueError as error:
+    assert "931.3 GiB" in str(error) or "GiB of memory" in str(error), error
+print("alive")
+"""
+
+
+def test_the_interpreter_never_dies():
+    done = subprocess.run(
+        [sys.executable, "-c", CRASHES], capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

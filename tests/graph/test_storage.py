@@ -87,7 +87,7 @@ def spoil(folder, name, at, value):
 @pytest.mark.parametrize(
     ("name", "at", "value", "message"),
     [
-        ("indices", 3, 18, r"indices\[3\] is 18, but the graph has 18 nodes"),
+        ("indices", 3, 18, r"indices\[3\] is 18, but there are 18 columns"),
         ("indices", 0, -1, r"indices\[0\] is -1"),
         ("indptr", 2, 1000, "indptr falls at 2"),
         ("indptr", -1, 10**6, "indptr runs from 0 to 1000000"),

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -42,7 +43,7 @@ def targets():
 def pinned():
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     requirements = [
-        Requirement(line.split("#")[0]) for line in lines if line[:1].isalnum()
+        Requirement(line.rstrip(" \\")) for line in lines if line[:1].isalnum()
     ]
     return {canonicalize_name(r.name): r for r in requirements}
 
@@ -58,14 +59,15 @@ def test_help_is_the_default_and_lists_every_target():
 @needs_make
 def test_reproduce_passes_on_what_it_is_given():
     ran = command("reproduce", "DATASET=pubmed")
-    assert ran == "-m experiments.reproduce --dataset 'pubmed'"
+    assert ran == '-m experiments.reproduce --dataset "$DATASET"'
     ran = command(
         *("reproduce", "DATASET=all", "MODELS=gcn,gcn-s", "FOLDS=1,2", "SEED=0"),
         *("HOPS=auto", "TOGETHER=1", "FRESH=1", "WORKDIR=my results"),
     )
     assert ran == (
-        "-m experiments.reproduce --dataset 'all' --models 'gcn,gcn-s' --folds '1,2' "
-        "--seed '0' --hops 'auto' --together --fresh --workdir 'my results'"
+        '-m experiments.reproduce --dataset "$DATASET" --models "$MODELS" '
+        '--folds "$FOLDS" --seed "$SEED" --hops "$HOPS" --together --fresh '
+        '--workdir "$WORKDIR"'
     )
     ran = command("reproduce", "DATASET=pubmed", "FRESH=0", "TOGETHER=0")
     assert "--fresh" not in ran and "--together" not in ran
@@ -80,8 +82,59 @@ def test_reproduce_asks_for_a_dataset():
 
 @needs_make
 def test_data_takes_several_names():
-    assert command("data", "DATASET=cora,pubmed") == "-m experiments.data cora pubmed"
+    assert command("data", "DATASET=cora,pubmed") == '-m experiments.data "$DATASET"'
     assert command("data") == "-m experiments.data"
+
+
+# Commands that make or a shell would execute, in any quoting; FILE is a file.
+COMMANDS = (
+    "x; touch FILE",
+    "x'; touch FILE; '",
+    'x"; touch FILE; "',
+    "$(shell touch FILE)",
+    "$$(touch FILE)",
+    "`touch FILE`",
+    "${x:-$(touch FILE)}",
+    "x && touch FILE #",
+)
+GIVEN = ("DATASET", "MODELS", "FOLDS", "SEED", "HOPS", "WORKDIR", "TOGETHER", "FRESH")
+
+
+def scratch(folder):
+    """Make a folder in which everything seems to be set up."""
+    shutil.copy(ROOT / "Makefile", folder)
+    for name in ("requirements.txt", "pyproject.toml"):
+        (folder / name).touch()
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / ".installed").touch()
+    return folder / ".venv" / "bin" / "python"
+
+
+@needs_make
+@pytest.mark.parametrize("text", COMMANDS)
+def test_nothing_that_is_given_is_executed(text, tmp_path):
+    program, told = scratch(tmp_path), tmp_path / "told"
+    program.write_text(f'#!/bin/sh\nprintf "<%s>" "$@" >> {told}\n')
+    program.chmod(0o755)
+    pwned = tmp_path / "pwned"
+    value = text.replace("FILE", str(pwned))
+    for name in (*GIVEN, "ARGS", "PYTHON", "PEER"):
+        for target in ("reproduce", "data", "test"):
+            needed = () if name == "DATASET" else ("DATASET=cora",)
+            make("-C", str(tmp_path), target, f"{name}={value}", *needed)
+            assert not pwned.exists(), (name, target)
+    told.unlink()
+    make("-C", str(tmp_path), "reproduce", f"DATASET={value}")
+    assert f"<--dataset><{value}>" in told.read_text()
+
+
+@needs_make
+def test_extra_arguments_are_split_as_a_shell_does(tmp_path):
+    scratch(tmp_path).symlink_to(sys.executable)
+    (tmp_path / "pytest.py").write_text("import sys; print(sys.argv[1:])")
+    done = make("-C", str(tmp_path), "test", "ARGS=-k 'a or b' --x=\"$(HOME) *\"")
+    wanted = ["-n", "2", "--dist", "worksteal", "-k", "a or b", "--x=$(HOME) *"]
+    assert str(wanted) in done.stdout, done.stderr
 
 
 @needs_make
@@ -114,6 +167,29 @@ def test_every_requirement_is_pinned_within_its_range():
         pin = pins[canonicalize_name(requirement.name)]
         (version,) = [spec.version for spec in pin.specifier if spec.operator == "=="]
         assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("requirements.txt", "requirements-notebook.txt", "requirements-tools.txt"),
+        "experiments/jobs/requirements.txt",
+    ],
+)
+def test_every_pin_has_hashes(name):
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line[:1].isalnum()]
+    assert len(lines) > 20
+    for line in lines:
+        assert re.search(r"^[^=]+==\S+.* --hash=sha256:[0-9a-f]{64}", line), line
+
+
+def test_the_list_with_hashes_is_the_list():
+    lines = (ROOT / "requirements.in").read_text().splitlines()
+    listed = [Requirement(x.split("#")[0]) for x in lines if x[:1].isalnum()]
+    assert {canonicalize_name(r.name): r.specifier for r in listed} == {
+        name: pin.specifier for name, pin in pinned().items()
+    }
 
 
 def test_every_pin_is_exact():

@@ -1,0 +1,391 @@
+"""Files of every kind that the library reads, and ways to damage them.
+
+Each `Kind` writes a small honest file or folder and reads it. `damage` changes bytes:
+flips, cuts, insertions, and numbers in headers that claim too much.
+"""
+
+import collections
+import dataclasses
+import functools
+import gzip
+import hashlib
+import itertools
+import json
+import pathlib
+import pickle
+import resource
+import tempfile
+import time
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.io
+import scipy.sparse as sp
+
+from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
+from hopf_jax.cli import tables
+from hopf_jax.datasets import cache, download, readers
+from hopf_jax.datasets.registry import Layout
+from hopf_jax.runtime import open_zip, reading
+from tests import graphs
+
+NODES = [f"n{i}" for i in range(12)]
+_PREFIX = "ind.toy."
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of file: how to make an honest one in a folder, and how to read it.
+
+    `verified` says that damage must be noticed: whatever is read is the right answer.
+    """
+
+    make: Callable[[pathlib.Path], None]
+    read: Callable[[pathlib.Path], Any]
+    verified: bool = False
+
+
+def _make_result(folder):
+    config = Config(num_hops=1, hidden_size=3, num_iterations=2, max_epochs=2)
+    fit(graphs.tiny(), config=config, progress=False).save(folder / "result.npz")
+
+
+def _read_result(folder):
+    result = load(folder / "result.npz")
+    return [result.probabilities, *(w[n] for w in result.weights for n in sorted(w))]
+
+
+def _make_graph(folder, sparse):
+    write_graph(graphs.tiny("weighted", sparse=sparse), folder / "graph")
+
+
+def _read_graph(folder):
+    graph = open_graph(folder / "graph")
+    degrees, features = graph.adjacency.sum(axis=1), graph.features
+    return [degrees, features.sum(axis=1), features, graph.labels, graph.train]
+
+
+def _frame():
+    rng = np.random.default_rng(0)
+    return {"node": NODES, "x": rng.normal(size=12), "y": rng.random(12) < 0.5}
+
+
+def _make_table(folder, ending):
+    frame = _frame()
+    path = folder / f"features.{ending}"
+    if ending == "npz":
+        columns = np.column_stack([frame["x"], frame["y"]])
+        np.savez_compressed(path, nodes=np.array(NODES), features=columns)
+    elif ending == "csr.npz":
+        matrix = sp.csr_array(np.column_stack([frame["x"], frame["y"]]))
+        sp.save_npz(path, matrix)
+    elif ending == "parquet":
+        pq.write_table(pa.table(frame), path)
+    else:
+        text = tables.to_csv(list(frame), zip(*frame.values(), strict=True))
+        path.write_bytes(text.encode().replace(b"True", b"1").replace(b"False", b"0"))
+        if ending.endswith("gz"):
+            path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+
+
+def _read_table(folder):
+    (path,) = folder.glob("features.*")
+    return _as_graph(tables.read_features(path, True).matrix)
+
+
+def _as_graph(features, ends=((), ()), labels=None, weights=None):
+    return Graph.from_edges(*ends, features, labels, weights=weights).features
+
+
+def _make_edges(folder, ending):
+    path = folder / f"edges.{ending}"
+    columns = {"a": NODES[:-1], "b": NODES[1:], "weight": np.arange(1.0, 12)}
+    if ending == "npz":
+        np.savez(path, **columns)
+    elif ending == "parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        path.write_text(
+            tables.to_csv(list(columns), zip(*columns.values(), strict=True))
+        )
+
+
+def _read_edges(folder):
+    (path,) = folder.glob("edges.*")
+    edges = tables.read_edges(path, NODES, True)
+    ends = edges.senders, edges.receivers
+    return _as_graph(np.ones((12, 1)), ends, weights=edges.weights)
+
+
+def _dataset(format, files, prefix=""):
+    layout = Layout(format, tuple(files), prefix)
+
+    def read(folder):
+        found = readers.read(folder, layout, {})
+        ends = found.senders, found.receivers
+        labels = np.where(found.labels.any(axis=1, keepdims=True), found.labels, np.nan)
+        return _as_graph(found.features, ends, labels, found.weights)
+
+    return read
+
+
+_ENDINGS = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
+
+
+def _make_planetoid(folder):
+    words = sp.csr_matrix(np.eye(12, 6, dtype=np.float32))
+    classes = np.eye(2, dtype=np.int32)[np.arange(12) % 2]
+    graph = collections.defaultdict(list, {i: [(i + 1) % 12] for i in range(12)})
+    parts = {"allx": words[:8], "tx": words[8:], "ally": classes[:8], "ty": classes[8:]}
+    parts |= {"graph": graph, "x": words[:4], "y": classes[:4]}
+    for ending, value in parts.items():
+        (folder / f"{_PREFIX}{ending}").write_bytes(pickle.dumps(value, 4))
+    (folder / f"{_PREFIX}test.index").write_text("11\n10\n9\n8\n")
+
+
+def _make_npz_dataset(folder):
+    matrix = sp.csr_array(np.eye(12, 300, dtype=np.float32))
+    np.savez_compressed(
+        folder / "toy.npz",
+        adj_indptr=np.arange(13),
+        adj_indices=(np.arange(12) + 1) % 12,
+        attr_data=matrix.data,
+        attr_indices=matrix.indices,
+        attr_indptr=matrix.indptr,
+        attr_shape=matrix.shape,
+        labels=np.arange(12) % 3,
+        class_names=np.array(["a", "b", "c"]),
+    )
+
+
+def _make_authors(folder):
+    matrix = sp.csc_array(np.eye(12, k=1))
+    scipy.io.savemat(folder / "adjmat.mat", {"adjmat": matrix}, do_compression=True)
+    np.save(folder / "features.npy", np.eye(12, 4))
+    np.save(folder / "labels.npy", np.eye(3)[np.arange(12) % 3])
+
+
+def _make_linqs(folder):
+    lines = [f"{n}\t{i % 2}\t1\t{'AB'[i % 2]}\n" for i, n in enumerate(NODES)]
+    (folder / "a.content").write_text("".join(lines))
+    pairs = itertools.pairwise(NODES)
+    (folder / "a.cites").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+
+
+def _make_graphsage(folder):
+    ids = [str(i) for i in range(12)]
+    nodes = [{"id": i, "test": False, "val": i == 3} for i in range(12)]
+    links = [{"source": i, "target": (i + 1) % 12} for i in range(12)]
+    parts = {
+        "G": {"nodes": nodes, "links": links, "directed": False},
+        "id_map": {i: int(i) for i in ids},
+        "class_map": {i: int(i) % 3 for i in ids},
+    }
+    for name, value in parts.items():
+        (folder / f"toy-{name}.json").write_text(json.dumps(value))
+    np.save(folder / "toy-feats.npy", np.eye(12, 4))
+
+
+def _make_wheel(folder):
+    with zipfile.ZipFile(folder / "a.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("toy/data", b"some data " * 30)
+        archive.writestr("toy/more", bytes(range(256)))
+
+
+def _read_wheel(folder):
+    data = {"data": b"some data " * 30, "more": bytes(range(256))}
+    found = []
+    with reading(folder / "a.whl", "a wheel") as opened, open_zip(*opened) as archive:
+        for name, wanted in data.items():
+            part = archive.read(f"toy/{name}")
+            checksum = hashlib.sha256(wanted).hexdigest()
+            download._write_verified(folder / "out" / name, checksum, part)
+            found.append(np.frombuffer(part, np.uint8))
+    return found
+
+
+def _contents(folder):
+    _make_npz_dataset(folder)
+    found = readers.read(folder, Layout("npz", ("toy.npz",)), {})
+    (folder / "toy.npz").unlink()
+    return found
+
+
+def _make_cache(folder):
+    contents = _contents(folder)
+    contents = dataclasses.replace(contents, features=np.eye(12, 4, dtype=np.float32))
+    cache.save(contents, folder / "compact", "toy", folder / "compact")
+    for path in (folder / "compact").glob("*.lock"):
+        path.unlink()
+
+
+def _read_cache(folder):
+    found = cache.load(folder / "compact", "toy", folder / "compact")
+    if found is None:
+        raise ValueError("It is made again: the files are not those that were noted.")
+    return [found.senders, found.receivers, found.features, found.labels]
+
+
+def _partial(make, *arguments):
+    return lambda folder: make(folder, *arguments)
+
+
+KINDS = {
+    "result": Kind(_make_result, _read_result, verified=True),
+    "mapped graph": Kind(_partial(_make_graph, False), _read_graph),
+    "mapped sparse graph": Kind(_partial(_make_graph, True), _read_graph),
+    **{
+        f"features {e}": Kind(_partial(_make_table, e), _read_table)
+        for e in ("npz", "csr.npz", "parquet", "csv", "csv.gz")
+    },
+    **{
+        f"edges {e}": Kind(_partial(_make_edges, e), _read_edges)
+        for e in ("npz", "parquet", "csv")
+    },
+    "planetoid": Kind(
+        _make_planetoid,
+        _dataset("planetoid", [_PREFIX + e for e in _ENDINGS], _PREFIX),
+    ),
+    "npz dataset": Kind(_make_npz_dataset, _dataset("npz", ["toy.npz"])),
+    "authors": Kind(
+        _make_authors, _dataset("authors", ["adjmat.mat", "features.npy", "labels.npy"])
+    ),
+    "linqs": Kind(_make_linqs, _dataset("linqs", ["a.content", "a.cites"])),
+    "graphsage": Kind(_make_graphsage, _dataset("graphsage", ["toy-G.json"], "toy")),
+    "wheel": Kind(_make_wheel, _read_wheel, verified=True),
+    "compact cache": Kind(_make_cache, _read_cache, verified=True),
+}
+
+
+@functools.cache
+def honest(name):
+    """Return the files of a kind, {path: bytes}, and what reading them gives."""
+    kind = KINDS[name]
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        kind.make(folder)
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        kind.read(folder)  # What is imported or cached once is not counted.
+        tracemalloc.start()
+        right = kind.read(folder)
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return files, right, used
+
+
+_CLAIMS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+
+
+def damage(data, rng):
+    """Return the bytes of a file with one to three things wrong."""
+    whole = bytearray(data)
+    for _ in range(rng.integers(1, 4)):
+        how = rng.choice(
+            ["bit", "byte", "cut", "insert", "zero", "claim", "digit", "copy"]
+        )
+        at = int(rng.integers(0, max(1, len(whole))))
+        if rng.random() < 0.5:  # Headers are at the beginning and at the end.
+            at = min(at, int(rng.integers(0, 200)))
+            at = at if rng.random() < 0.5 else max(0, len(whole) - 1 - at)
+        if not whole:
+            whole += b"x"
+            at = 0
+        length = int(rng.integers(1, 64))
+        if how == "bit":
+            whole[at] ^= 1 << int(rng.integers(8))
+        elif how == "byte":
+            whole[at] = int(rng.integers(256))
+        elif how == "cut":
+            del whole[at:]
+        elif how == "insert":
+            whole[at:at] = rng.bytes(length)
+        elif how == "zero":
+            whole[at : at + length] = bytes(len(whole[at : at + length]))
+        elif how == "claim":  # A little-endian number of 2, 4 or 8 bytes.
+            width = int(rng.choice([2, 4, 8]))
+            claim = int(rng.choice(np.array(_CLAIMS, object))) % (1 << 8 * width)
+            whole[at : at + width] = claim.to_bytes(width, "little")
+        elif how == "digit":  # A number in text.
+            digits = [i for i, c in enumerate(whole[:4000]) if chr(c).isdigit()]
+            if digits:
+                i = digits[int(rng.integers(len(digits)))]
+                whole[i : i + 1] = str(rng.choice([-1, 0, 99, 10**9, 10**18])).encode()
+        else:
+            whole[at : at + length] = whole[:length]
+    return bytes(whole)
+
+
+@dataclasses.dataclass
+class Outcome:
+    refused: int = 0
+    right: int = 0
+    other: int = 0  # Read, with other values; there is nothing to tell them by.
+    seconds: float = 0.0  # The longest.
+    memory: float = 0.0  # The most, as a multiple of what the honest file takes.
+
+
+def run(name, count, seed=0):
+    """Read `count` damaged files of a kind; fail if one does what it must not."""
+    files, right, used = honest(name)
+    kind, outcome = KINDS[name], Outcome()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    allowed = 4 * max(used, 1 << 18)  # Messages and parsers need some.
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        for path in files:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        for case in range(count):
+            rng = np.random.default_rng([seed, case])
+            chosen = sorted(files)[int(rng.integers(len(files)))]
+            for path, data in files.items():
+                damaged = damage(data, rng) if path == chosen else data
+                (folder / path).write_bytes(damaged)
+            where = f"{name}, seed {seed}, case {case}, {chosen}"
+            tracemalloc.start()
+            began = time.process_time()
+            try:
+                found = kind.read(folder)
+            except ValueError as error:
+                assert len(str(error)) > 20, (where, error)
+                outcome.refused += 1
+            except Exception as error:
+                raise AssertionError(f"{where}: {error!r}") from error
+            else:
+                same = _same(found, right)
+                assert same or not kind.verified, where
+                outcome.right += same
+                outcome.other += not same
+            finally:
+                peak = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+            seconds = time.process_time() - began
+            assert seconds < 5, (where, seconds)
+            assert peak <= allowed, (where, peak, used)
+            outcome.seconds = max(outcome.seconds, seconds)
+            outcome.memory = max(outcome.memory, peak / max(used, 1 << 18))
+    # Native code, such as that of Parquet, is not traced; kilobytes on Linux.
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 << 10, (name, grown)
+    return outcome
+
+
+def _same(found, right):
+    pairs = (
+        [(found, right)]
+        if not isinstance(right, list)
+        else zip(found, right, strict=True)
+    )
+    return all(
+        a.shape == b.shape
+        and ((a != b).nnz == 0 if sp.issparse(a) else np.array_equal(a, b))
+        for a, b in pairs
+    )
