@@ -125,7 +125,7 @@ class Net(nn.Module):
     def weight_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes and types of all weights, by name."""
         declare = functools.partial(self.init, method="declare")
-        return jax.eval_shape(declare, jax.random.key(0))["params"]
+        return jax.eval_shape(lambda: declare(jax.random.key(0)))["params"]
 
     def embed(
         self,

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hopf_jax.datasets import DatasetError, cache, find, load_contents, registry
 from hopf_jax.datasets.contents import Contents, as_features
 from hopf_jax.datasets.registry import Layout
+from hopf_jax.runtime import publishing
 
 
 def contents_of(features, weights=None):
@@ -69,7 +70,9 @@ def test_a_damaged_compact_form_is_made_again(toy, original, tmp_path, ending):
     features = np.array(first.features)  # Not mapped: the file is spoiled below.
     (path,) = (original.parent / ".compact").glob(f"*{ending}")
     path.write_bytes(path.read_bytes()[:-20])
-    leftover = path.with_name(f".{path.name}.0123456789abcdef")  # Of a killed writer.
+    # Of a killed writer: no process started a tick after the system.
+    writer = f"{publishing._host()}.{os.getpid()}.1"
+    leftover = path.with_name(f".{path.name}.{writer}.01234567.part")
     leftover.touch()
     second = load_contents(toy, tmp_path / "originals")
     np.testing.assert_array_equal(features, second.features)

@@ -132,7 +132,7 @@ def fitted():
 def test_anything_as_an_argument_of_fit(name, value):
     if name == "seed" and isinstance(value, int) and not isinstance(value, bool):
         return  # A valid seed, or one that test_fitting tries.
-    if name == "config" and value is None:
+    if name in ("model", "config") and value is None:
         return  # The defaults.
     arguments = {"graph": fitted().graph, "model": "gcn", "config": TINY}
     assert isinstance(attempt(fit, **arguments | {name: value}), Refused)
