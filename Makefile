@@ -35,7 +35,7 @@ PEER_INSTALLED := $(PEER_VENV)/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup check format test test-all data reproduce inductive neighbors \
-	scaling morphing iterations benchmark notebook docs lock audit clean
+	scaling morphing iterations panel benchmark notebook docs lock audit clean
 
 # $(call option,seed,SEED): --seed "$SEED" if SEED was given, else nothing.
 option = $(if $($(2)),--$(1) "$$$(2)")
@@ -118,6 +118,9 @@ morphing: $(INSTALLED) ## How much of a node's own information each kernel keeps
 
 iterations: $(INSTALLED) ## F1 by iteration for each kind of label summaries, and the leak
 	$(RUN_WITH_ARGS) experiments.iterations
+
+panel: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## `fit(graph)` against simple methods, on graphs of many kinds [PEER=1 installs PyTorch Geometric, to compare]
+	$(RUN_WITH_ARGS) experiments.panel
 
 benchmark: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## Measure speed and memory [PEER=1 installs PyTorch Geometric, to compare]
 	$(RUN_WITH_ARGS) experiments.benchmark

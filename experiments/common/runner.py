@@ -152,13 +152,13 @@ def run_and_save(cell: Cell, folder: pathlib.Path, log: LogSettings = NO_LOG) ->
 def _run_parallel(missing: list[Cell], keep: Keep, workers: int) -> Iterator[Done]:
     queue, killed = list(missing), []
     while queue:
-        with _pool(workers) as pool:
+        with pool(workers) as executor:
             flying: dict[Future[Done], Cell] = {}
             while queue or flying:
                 # One per worker: if one is killed, it is known over which cell.
                 while queue and len(flying) < workers:
                     cell = queue.pop(0)
-                    flying[pool.submit(keep, cell)] = cell
+                    flying[executor.submit(keep, cell)] = cell
                 landed, _ = wait(flying, return_when=FIRST_COMPLETED)
                 broken = False
                 for future in landed:
@@ -174,29 +174,29 @@ def _run_parallel(missing: list[Cell], keep: Keep, workers: int) -> Iterator[Don
     # Two cells at once may need too much memory where one does not.
     for cell in killed:
         try:
-            with _pool(1) as pool:
-                yield pool.submit(keep, cell).result()
+            with pool(1) as executor:
+                yield executor.submit(keep, cell).result()
         except BrokenProcessPool:
             yield cell, None, "its process was killed, perhaps out of memory"
 
 
 @contextlib.contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield worker processes with one thread each, which end with this one."""
     flags = os.environ.get("XLA_FLAGS", "")
     alone = _SINGLE_THREADED | {"XLA_FLAGS": f"{flags} {_XLA_FLAG}".strip()}
     before = {name: os.environ.get(name) for name in alone}
     os.environ.update(alone)
-    pool = ProcessPoolExecutor(
+    executor = ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
     )
     try:
-        yield pool
+        yield executor
     except BaseException:
-        _stop(list((pool._processes or {}).values()))
+        _stop(list((executor._processes or {}).values()))
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_is_tried_alone(tmp_path, monkeypatch):
     def pool(workers):
         yield Pool(workers)
 
-    monkeypatch.setattr(runner, "_pool", pool)
+    monkeypatch.setattr(runner, "pool", pool)
     problems = {}
     found = runner.run_cells(
         wanted,
