@@ -137,12 +137,12 @@ class Config:
       members: Number of nets, with different seeds, whose probabilities are averaged. 1
         or more.
       folds: Cross-validate: divide the training and validation nodes into this many
-        parts, and train as many times `members` nets, each on all parts but the one it
-        is stopped by. The average of all nets has learned from all labels, and every
-        label is predicted by nets that never saw it, which is what iterations, models
-        and calibration are judged by. 0, or 2 and more; None for 5 where `fit` chooses
-        the model or the graph has no validation nodes, unless there are thousands of
-        labels, and 0 otherwise.
+        parts, and train as many times `members` nets, each on all parts but one. The
+        average of all nets has learned from all labels, and every label is predicted by
+        nets that never saw it: these predictions stop the training of all nets at once,
+        and iterations, models and calibration are judged by them. 0, or 2 and more;
+        None for 5 where `fit` chooses the model or the graph has no validation nodes,
+        unless there are thousands of labels, and 0 otherwise.
       caution: How far predicted labels are trusted (cautious inference, McDowell et al.
         2009): "none" (all are read as they are), "share" (iteration t of T reads those
         of the most confident share (t - 1) / (T - 1) of the nodes), or "confidence"

@@ -60,6 +60,20 @@ def test_a_label_is_judged_by_nets_that_never_saw_it():
     np.testing.assert_array_equal(seen, 2 * graph.train)
 
 
+def test_nets_of_a_pool_are_stopped_together():
+    graph, _ = partly_labelled()
+    config = dataclasses.replace(QUICK, max_epochs=200, patience=3)
+    history = fit(graph, "gcn", config, folds=4).history
+    by_epoch = {}
+    for record in history:
+        by_epoch.setdefault(record["epoch"], []).append(record)
+    assert {len(records) for records in by_epoch.values()} == {4}
+    assert len(by_epoch) < 200
+    for records in by_epoch.values():
+        assert len({record["learning_rate"] for record in records}) == 1
+        assert len({record["validation_loss"] for record in records}) == 4
+
+
 def test_other_labels_of_a_fold_do_not_change_what_judges_it(monkeypatch):
     """A net learns nothing from the labels of the part that it is judged by.
 

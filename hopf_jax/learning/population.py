@@ -59,12 +59,15 @@ class Member(NamedTuple):
       views: Which of several label summaries each node reads, [all nodes]; None if
         there is one.
       helper: Stop when the others have stopped, whatever its own rule says.
+      pool: The graph whose labels are cross-validated, if they are: members of one pool
+        are stopped together, by the sum of their scores.
     """
 
     graph: Graph
     seed: int
     views: np.ndarray | None = None
     helper: bool = False
+    pool: Graph | None = None
 
 
 class Population:

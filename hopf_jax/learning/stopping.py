@@ -33,11 +33,16 @@ class Patience:
     On a plateau validation scores can stand still for longer than any patience while
     the training loss still falls: that counts as progress too. `docs/measurements.md`
     has the measurements behind both rules.
+
+    Where labels are cross-validated, one rule with `by_loss` stops all members, on all
+    labels. Their loss is smooth, and the same labels judge the result afterwards: the
+    epoch of the best F1 would be the luckiest, and its F1 too high.
     """
 
     learning_rate: float
     patience: int
     min_epochs: int
+    by_loss: bool = False
     mean_loss: float | None = None
     least_loss: float = math.inf
     best_loss: float = math.inf
@@ -56,6 +61,8 @@ class Patience:
         learns = self._learns(train)
         if epoch < self.min_epochs:
             return "wait"
+        if self.by_loss:
+            f1 = 0.0
         better = (f1, -loss) > (self.best_f1, -self.kept_loss)
         if learns or loss < self.best_loss or f1 > self.best_f1:
             self.waited = self.lost = 0

@@ -88,7 +88,9 @@ def _make_folds(graph: Graph, count: int, seeds: Sequence[int]) -> Team:
         graph.with_split(graph.train & (parts != i % count), parts == i % count)
         for i in range(len(seeds))
     ]
-    members = tuple(Member(*each) for each in zip(folds, seeds, strict=True))
+    members = tuple(
+        Member(fold, seed, pool=graph) for fold, seed in zip(folds, seeds, strict=True)
+    )
     return Team(graph, members, folds=tuple(folds))
 
 

@@ -12,19 +12,16 @@ import numpy as np
 
 from hopf_jax.config import Config
 from hopf_jax.learning.loss import Params, Totals, zero_totals
-from hopf_jax.learning.population import Population
+from hopf_jax.learning.population import Member, Population
 from hopf_jax.learning.run_state import Progress
 from hopf_jax.learning.stopping import Patience
 
 Record = dict[str, float]
 
 
-def judge(rule: Patience, epoch: int, seen: Totals, held: Totals) -> tuple[str, Record]:
-    """Update the stopping rule; return its action and the record of the epoch.
-
-    The action is "keep" (the weights), "wait" or "restore" (the weights kept last).
-    """
-    rate, train, validation = rule.learning_rate, seen.scores(), held.scores()
+def record_epoch(epoch: int, rate: float, seen: Totals, held: Totals) -> Record:
+    """Return the record of an epoch; raise `ValueError` if training diverged."""
+    train, validation = seen.scores(), held.scores()
     if not math.isfinite(train["loss"] + validation["loss"]):
         raise ValueError(
             f"Training diverged at epoch {epoch}: the loss is {train['loss']}. "
@@ -32,8 +29,26 @@ def judge(rule: Patience, epoch: int, seen: Totals, held: Totals) -> tuple[str, 
         )
     record = {"epoch": epoch, "learning_rate": rate}
     record |= {f"train_{name}": value for name, value in train.items()}
-    record |= {f"validation_{name}": value for name, value in validation.items()}
-    return rule.update(epoch, train, validation), record
+    return record | {f"validation_{name}": value for name, value in validation.items()}
+
+
+def pooled(totals: Sequence[Totals], members: Sequence[Member]) -> list[Totals]:
+    """Return for each member the totals it is stopped by: the sum over its pool.
+
+    One part of a few labels cannot tell epochs apart, and the best of many epochs on
+    such a part says nothing about other nodes.
+    """
+    sums: dict[int, Any] = {}
+    for own, member in zip(totals, members, strict=True):
+        if member.pool is not None:
+            before = sums.get(id(member.pool))
+            sums[id(member.pool)] = (
+                own if before is None else jax.tree.map(np.add, before, own)
+            )
+    return [
+        own if member.pool is None else sums[id(member.pool)]
+        for own, member in zip(totals, members, strict=True)
+    ]
 
 
 def learn(
@@ -66,7 +81,15 @@ def learn(
         least = min(config.min_epochs, config.max_epochs)
         rule = Patience(config.learning_rate, config.patience, least)
         alive = [True] * count if live is None else live
-        epoch, rules = 0, [dataclasses.replace(rule, stopped=not a) for a in alive]
+        epoch, rules = (
+            0,
+            [
+                dataclasses.replace(
+                    rule, stopped=not a, by_loss=member.pool is not None
+                )
+                for a, member in zip(alive, population.members, strict=True)
+            ],
+        )
         state = best = replicate(population.start(params))
     else:
         epoch, rules = progress.epoch, [dataclasses.replace(r) for r in progress.rules]
@@ -87,12 +110,18 @@ def learn(
         )
         actions = np.full(count, "wait", "U7")
         records: dict[int, Record] = {}
+        by_seen, by_held = (pooled(each, population.members) for each in (seen, held))
         for i in np.flatnonzero(running).tolist():
+            rate = rules[i].learning_rate
             try:
-                actions[i], records[i] = judge(rules[i], epoch, seen[i], held[i])
+                records[i] = record_epoch(epoch, rate, seen[i], held[i])
             except ValueError as error:
                 where = f"Net {i}: " if count > 1 else ""
                 raise ValueError(f"{where}{error}") from error
+            # "keep" (the weights), "wait" or "restore" (the weights kept last).
+            actions[i] = rules[i].update(
+                epoch, by_seen[i].scores(), by_held[i].scores()
+            )
         best = population.choose(actions == "keep", state, best)
         state = population.choose(actions == "restore", best, state)
         seconds = (time.perf_counter() - begun) / len(records)

@@ -275,3 +275,13 @@ def test_patience_is_never_less_than_an_epoch():
         play(rule, [1, 2, 0.5, 3, 4]) == ["keep", "restore", "keep"] + ["restore"] * 2
     )
     assert rule.patience == 1
+
+
+def test_the_rule_of_a_pool_ignores_f1():
+    rule = Patience(0.1, patience=2, min_epochs=0, by_loss=True)
+    seen = [(3, 0.1), (2, 0.1), (4, 0.9), (1, 0.1)]
+    said = [
+        rule.update(epoch, STUCK, {"loss": loss, "micro_f1": f1, "macro_f1": f1})
+        for epoch, (loss, f1) in enumerate(seen, start=1)
+    ]
+    assert said == ["keep", "keep", "wait", "keep"]
