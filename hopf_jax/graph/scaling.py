@@ -1,7 +1,9 @@
 """Scaling of features: learned from one graph, stored with a model, applied to others.
 
 Three kinds of matrices are told apart. In a *bag of words* (non-negative, mostly zero;
-also ids in one-hot form) each row is scaled to sum to 1. The columns of other *sparse*
+also ids in one-hot form) each row is scaled to sum to 1, and all by one number, so that
+rows have the norm of a few standardised columns: weights that read small inputs must be
+large, and weight decay would keep a net from learning. The columns of other *sparse*
 matrices are divided by their root mean square, which keeps zeros zero. The columns of
 *dense* ones are standardised by centres and scales that few extreme values do not
 move, and clipped. Columns that are the same for all nodes are left out.
@@ -23,6 +25,7 @@ _MAX_BAG_DENSITY = 0.25  # Share of entries that are not 0.
 _MIN_BAG_COLUMNS = 16  # Of a matrix that is stored dense.
 _MAX_BAG_SHARE = 0.5  # Of one column in the sum of all; an age is not a word.
 _TAIL = 0.01  # Share of the values at either end that do not move centre and scale.
+_ROW_NORM = 3.0  # Root mean square norm of the rows of a scaled bag of words.
 _LIMIT = 5.0  # Largest absolute value of a scaled column.
 _ROWS_READ = 100_000  # For quantiles; drawn at random where there are more.
 _VALUES_AT_ONCE = 1 << 22
@@ -101,8 +104,8 @@ class Scaling:
         """Return one sentence for each decision."""
         columns = _count(int(np.count_nonzero(self.scale)), "column")
         said = {
-            BAG_OF_WORDS: f"A bag of words of {columns}: each row is scaled to sum to "
-            "1.",
+            BAG_OF_WORDS: f"A bag of words of {columns}: rows are scaled to one sum, "
+            f"and to a norm of {_ROW_NORM:g} in the mean.",
             SPARSE: f"{columns} with zeros that mean nothing: each is divided by its "
             "root mean square.",
             DENSE: f"{columns} standardised, robustly against extreme values, and "
@@ -164,6 +167,7 @@ class Scaling:
         shape = (features.shape[0], len(scale))
         if self.kind == BAG_OF_WORDS:
             data = normalize_rows(sp.csr_array((data, indices, indptr), shape)).data
+            data = data / scale[indices]
         else:
             data = np.clip(data / scale[indices], -_LIMIT, _LIMIT)
         return sp.csr_array((data.astype(np.float32), indices, indptr), shape)
@@ -171,7 +175,8 @@ class Scaling:
     def _scale_dense(self, part: np.ndarray) -> np.ndarray:
         missing = np.isnan(part)
         if self.kind == BAG_OF_WORDS:
-            return normalize_rows(np.where(missing, 0, part)[:, self.scale > 0])
+            rows = normalize_rows(np.where(missing, 0, part)[:, self.scale > 0])
+            return rows / self.scale[self.scale > 0]
         kept = self.scale > 0
         filled = np.where(missing, self.centre, part)[:, kept]
         scaled = (filled - self.centre[kept]) / self.scale[kept]
@@ -209,7 +214,7 @@ def learn_scaling(features: Any, names: tuple[str, ...] = ()) -> Scaling:
     elif kind == SPARSE:
         centre, scale = zeros, np.sqrt(columns.mean**2 + columns.std**2)
     else:
-        centre, scale = zeros, np.ones_like(zeros)
+        centre, scale = zeros, zeros + _row_norm(features) / _ROW_NORM
     # Words that occur in all rows alike still count: rows are of different sums.
     constant = columns.least >= columns.most
     if kind == BAG_OF_WORDS:
@@ -224,6 +229,16 @@ def learn_scaling(features: Any, names: tuple[str, ...] = ()) -> Scaling:
         )
     shares = 1 - columns.present[gaps] / num_nodes
     return Scaling(kind, centre, scale, gaps, shares, tuple(names))
+
+
+def _row_norm(features: Any) -> float:
+    """Return the root mean square of the norms of rows, each scaled to sum to 1."""
+    total = 0.0
+    for rows in _blocks(features):
+        part = features[rows]
+        part = normalize_rows(part if sp.issparse(part) else np.asarray(part))
+        total += float(np.square(part.data if sp.issparse(part) else part).sum())
+    return float(np.sqrt(total / features.shape[0])) or 1.0
 
 
 class _Columns(NamedTuple):
