@@ -139,7 +139,9 @@ class Table1(Directive):
 def gate(gate):
     """Return a gate as the paper writes it."""
     power = f"(D+I)^{gate.power:g}" if gate.power else ""
-    return power if power and gate.scale == 1 else f"{gate.scale:g}{power}"
+    learned = " (learned)" if gate.learned else ""
+    shown = power if power and gate.scale == 1 else f"{gate.scale:g}{power}"
+    return shown + learned
 
 
 def table(columns, rows):

@@ -186,6 +186,12 @@ class Config:
         learning rate and the patience are halved. 1 or more.
       init_weights: "glorot" (uniform), or "fan-out" (normal, std sqrt(2 / fan_out)).
       bias: Learn a bias with every weight matrix.
+      norm: Normalise the input layer and every hop that has weights, before its ReLU,
+        with a learned scale and shift: "none", "layer" (over the columns of each node)
+        or "batch" (over the roots of a batch, and to predict by running means; not with
+        several batches per step).
+      residual: Add h_{k-1} to every hop from the second on, also in kernels without
+        skips.
       precompute: Compute what the first hop reads from neighbours once for all nodes,
         where it is constant (no dropout, no fan-outs, dense features): batches then
         reach one hop less. Changes rounding, and the order of batches where they are
@@ -235,6 +241,8 @@ class Config:
     patience: int = constrained(Whole(1), 30)
     init_weights: Literal["glorot", "fan-out"] = "glorot"
     bias: bool = True
+    norm: Literal["none", "layer", "batch"] = "none"
+    residual: bool = False
     precompute: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
     features: Literal["auto", "as-is"] = "auto"
@@ -253,6 +261,12 @@ class Config:
             raise ValueError(
                 "folds are cross-fitted already: each net predicts nodes it never saw. "
                 "Set training_summaries='masked' or folds=0."
+            )
+        if self.norm == "batch" and self.batches_per_step > 1:
+            raise ValueError(
+                "norm='batch' takes its statistics from one batch, but "
+                f"batches_per_step is {self.batches_per_step}. Set norm='layer' or "
+                "batches_per_step=1."
             )
         fanouts = self.fanouts
         if fanouts is None:

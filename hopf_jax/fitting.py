@@ -317,8 +317,9 @@ def _fit_teams(
       mapping: How members are computed in one program; None for one program per member,
         unless there are several on an accelerator.
     """
-    kernel = find_kernel(model)
     config = Config() if config is None else config
+    kernel = find_kernel(model)
+    kernel = kernel.with_skips() if config.residual else kernel
     execution = Execution() if execution is None else execution
     for graph, seed in zip(given, seeds, strict=True):
         check_inputs(graph, config, execution, seed)

@@ -79,6 +79,9 @@ class _OneProgramSteps:
     def hop(self, k, away, h0, h):
         return self.call("hop", k, self.graph, Signals(h0, h, self.summary))
 
+    def join(self, hops):
+        return jnp.concatenate(hops, axis=1)
+
 
 class _ChunkSteps:
     """The steps of `run_hops` chunk by chunk, with signals on the host.
@@ -113,6 +116,10 @@ class _ChunkSteps:
             for c in self.whole.chunks(away)
         )
         return collect(parts, self.whole.count(away))
+
+    def join(self, hops: list[Any]) -> np.ndarray:
+        count = self.whole.counts[0]
+        return np.concatenate([self.stored(h)[:count] for h in hops], axis=1)
 
     def stored(self, h: np.ndarray | None) -> np.ndarray:
         """Return a signal as an array, with features as dense ones."""

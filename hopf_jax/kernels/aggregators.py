@@ -6,6 +6,7 @@ receive. `receivers` are sorted, and padding edges have receiver R or more.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ import jax.numpy as jnp
 
 from hopf_jax.batching import HopGraph, matmul, spmm
 from hopf_jax.kernels.lstm import last_outputs
+
+_MOST_HEADS = 8
+_SLOPE = 0.2  # Of the leaky ReLU of attention, below 0.
 
 Weights = dict[str, jax.Array]
 Shapes = dict[str, tuple[int, int]]
@@ -31,6 +35,12 @@ def _gates(width: int, hidden: int) -> Shapes:
     return {"input": (width, 4 * hidden), "recurrent": (hidden, 4 * hidden)}
 
 
+def _heads(width: int, hidden: int) -> Shapes:
+    """Return the shapes of two vectors per head; heads divide the hidden width."""
+    heads = math.gcd(_MOST_HEADS, hidden)
+    return {"sender": (heads, hidden // heads), "receiver": (heads, hidden // heads)}
+
+
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
     """An aggregator F(A).
@@ -46,6 +56,8 @@ class Aggregate:
       sparse: Not linear, but x may be sparse features: `matmul` reads it first.
       csr: `apply` takes a keyword `rows`, the edges of the graph in CSR form, for
         `spmm`.
+      of_products: Not linear, but x is Psi W_psi already, of the hidden width, and so
+        is the result (attention).
     """
 
     name: str
@@ -55,6 +67,7 @@ class Aggregate:
     ordered: bool = False
     sparse: bool = False
     csr: bool = False
+    of_products: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for an aggregator that cannot be called or saved."""
@@ -66,10 +79,15 @@ class Aggregate:
                     f"{field} of {self.name!r} is {getattr(self, field)!r}; it must "
                     "be a function."
                 )
+        if self.of_products and self.linear:
+            raise ValueError(
+                f"{self.name!r} is linear, so weights may come before or after it: "
+                "set linear=False or of_products=False."
+            )
 
     def width(self, width: int, hidden: int) -> int:
         """Return the number of columns of the result for an x of `width` columns."""
-        return width if self.linear else hidden
+        return width if self.linear or self.of_products else hidden
 
     def __call__(
         self, hop: HopGraph, x: Any, weights: Weights, draws: jax.Array | None = None
@@ -97,6 +115,51 @@ def _symmetric(graph, x, num_receivers, weights, draws, rows):
     scaled = (scale * x).astype(x.dtype)
     total = _sum(graph, scaled, num_receivers, weights, draws, rows)
     return scale[:num_receivers] * total
+
+
+def _symmetric_loops(graph, x, num_receivers, weights, draws, rows):
+    """(D + I)^-1/2 (A + I) (D + I)^-1/2 x."""
+    read = _symmetric(graph, x, num_receivers, weights, draws, rows)
+    degree = graph.nodes["degree"][:num_receivers, None]
+    return read + (x[:num_receivers] / (degree + 1)).astype(x.dtype)
+
+
+def _attention(graph, x, num_receivers, weights, draws, rows):
+    """Mean of x over a node's neighbours and itself, by weights that depend on x.
+
+    Head by head, w_vu is the softmax over u of leaky(x_u a + x_v b), with a and b the
+    weights "sender" and "receiver"; each head reads columns of its own. Edge weights
+    are ignored.
+    """
+    heads, width = weights["sender"].shape
+    parts = x.reshape(-1, heads, width).astype(jnp.float32)  # [S, heads, H / heads]
+    sent, received = (
+        jnp.sum(parts * weights[name][None].astype(jnp.float32), axis=2)  # [S, heads]
+        for name in ("sender", "receiver")
+    )
+    received = received[:num_receivers]
+    real = (graph.receivers < num_receivers)[:, None]
+    to = jnp.minimum(graph.receivers, num_receivers - 1)
+    score = jax.nn.leaky_relu(
+        jnp.take(sent, graph.senders, axis=0, mode="clip") + received[to], _SLOPE
+    )  # [E, heads]
+    own = jax.nn.leaky_relu(sent[:num_receivers] + received, _SLOPE)  # [R, heads]
+    largest = jax.ops.segment_max(
+        score, graph.receivers, num_receivers, indices_are_sorted=True
+    )
+    top = jax.lax.stop_gradient(jnp.maximum(largest, own))
+    # Padding edges: a finite number before exp, or the gradient would be inf * 0.
+    score = jnp.where(real, score - top[to], 0)
+    share = jnp.where(real, jnp.exp(score), 0)
+    share_of_own = jnp.exp(own - top)
+    whole = share_of_own + jax.ops.segment_sum(
+        share, graph.receivers, num_receivers, indices_are_sorted=True
+    )
+    read = [spmm(rows, share[:, i], parts[:, i]) for i in range(heads)]
+    total = jnp.stack(read, axis=1)  # [R, heads, H / heads]
+    total = total + share_of_own[:, :, None] * parts[:num_receivers]
+    mixed = total / whole[:, :, None]
+    return mixed.reshape(num_receivers, heads * width).astype(x.dtype)
 
 
 def _max(graph, x, num_receivers, weights, draws):
@@ -141,7 +204,14 @@ def lstm(max_neighbors: int = 32) -> Aggregate:
 total = Aggregate("sum", _sum, csr=True)
 mean = Aggregate("mean", _mean, csr=True)
 symmetric = Aggregate("symmetric", _symmetric, csr=True)
+symmetric_loops = Aggregate("symmetric-loops", _symmetric_loops, csr=True)
+attention = Aggregate(
+    "attention", _attention, _heads, linear=False, csr=True, of_products=True
+)
 pooled_max = Aggregate("max", _max, _pool, linear=False, sparse=True)
 random_lstm = lstm()
 
-AGGREGATES = {a.name: a for a in (total, mean, symmetric, pooled_max, random_lstm)}
+_KNOWN = (
+    total, mean, symmetric, symmetric_loops, attention, pooled_max, random_lstm,
+)  # fmt: skip
+AGGREGATES = {a.name: a for a in _KNOWN}

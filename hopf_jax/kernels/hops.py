@@ -21,17 +21,23 @@ class Steps(Protocol):
     def hop(self, k: int, away: int, h0: Any, h: Any) -> Any:
         """Return h_k of the nodes within `away` hops of the roots."""
 
+    def join(self, hops: list[Any]) -> Any:
+        """Return h_0, ... h_K of the roots side by side."""
+
 
 def run_hops(kernel: Kernel, num_layers: int, steps: Steps) -> Any:
-    """Return h_K of the roots.
+    """Return h_K of the roots; of a kernel that reads out all hops, h_0 to h_K.
 
     Without an input layer the first hop reads X for both h_0 and h, and h_0 is computed
     from X after it, if a later hop reads it.
     """
     embedded = kernel.input_layer
     h0 = h = steps.embed(num_layers) if embedded else steps.features()
+    hops = [h]
     for k in range(1, num_layers + 1):
         h = steps.hop(k, num_layers - k, h0, h)
         if kernel.embeds and not embedded and k < num_layers:
             h0, embedded = steps.embed(num_layers - k), True
-    return h
+        if kernel.reads_out != "last":
+            hops.append(h)
+    return h if kernel.reads_out == "last" else steps.join(hops)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import itertools
+import math
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -39,7 +41,19 @@ def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.A
     return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
 
 
+def _walk_shares(key: jax.Array, shape: tuple[int]) -> jax.Array:
+    """Return the shares of random walks that end after 0, 1, ... K steps, [K + 1]."""
+    steps = jnp.arange(shape[0], dtype=jnp.float32)
+    shares = _RESTART * (1 - _RESTART) ** steps
+    return shares.at[-1].set((1 - _RESTART) ** (shape[0] - 1))
+
+
 _SUMMARY = 2  # The site of `drop` for label summaries.
+_SECOND, _READ = 1 << 14, 1 << 15  # Sites beyond those of all hops.
+_RESTART = 0.1  # Share of walks that end at each step, in the first gamma.
+_SMALLEST_VARIANCE = 1e-5
+_MOMENTUM = 0.1  # Share of a batch in the running statistics.
+_STATISTICS = ("mean", "variance")
 _INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 
@@ -66,6 +80,7 @@ class Net(nn.Module):
     # Of products; weights are float32.
     precision: Literal["float32", "bfloat16"] = "float32"
     summary_dropout: float = 0.0
+    norm: Literal["none", "layer", "batch"] = "none"
 
     def setup(self) -> None:
         """Declare the weights, under the paper's names."""
@@ -73,14 +88,33 @@ class Net(nn.Module):
         if kernel.input_layer:
             self.w_0 = self._matrix("w_0", sizes.features, sizes.hidden)
             self.b_0 = self._bias("b_0", sizes.hidden)
+            self.n_0 = self._norm_weights(0, sizes.hidden)
         first = width = kernel.width(sizes.features, sizes.hidden, 0)
-        hops = []
+        read = [width]
+        hops, second, norms = [], [], []
         for k in range(1, kernel.num_layers(sizes.num_hops) + 1):
             widths = {"h0": first, "h": width, "y": sizes.summary}
             hops.append(self._hop_weights(k, widths))
             width = kernel.width(sizes.features, sizes.hidden, k)
             first = sizes.hidden if kernel.embeds else first
-        self.hops = hops
+            read.append(width)
+            if kernel.second_layer:
+                matrix = self._matrix(f"w_{k}_second", width, width)
+                second.append((matrix, self._bias(f"b_{k}_second", width)))
+            if kernel.learned_hops:
+                norms.append(self._norm_weights(k, width))
+        self.hops, self.second, self.norms = hops, second, norms
+        if kernel.reads_out == "weighted":
+            self.gamma = self.param("gamma", _walk_shares, (len(read),))
+        elif kernel.reads_out == "each":
+            self.read = [
+                (
+                    self._matrix(f"w_{k}_read", columns, sizes.hidden),
+                    self._bias(f"b_{k}_read", sizes.hidden),
+                )
+                for k, columns in enumerate(read)
+            ]
+            width = sizes.hidden * len(read)
         self.w_output = self._matrix("w_output", width, sizes.labels)
         self.b_output = self._bias("b_output", sizes.labels)
 
@@ -98,12 +132,36 @@ class Net(nn.Module):
             }
             psi_width = kernel.aggregate.width(psi_width, hidden)
             psi = self._matrix(f"w_{k}_psi", psi_width, hidden)
+            if kernel.identity:
+                share = math.log(kernel.identity / k + 1)
+                psi = (1 - share) * jnp.eye(hidden, dtype=psi.dtype) + share * psi
         if kernel.phi:
             phi_width = sum(widths[s] for s in kernel.phi)
             shared = kernel.shared_weights
             phi = psi if shared else self._matrix(f"w_{k}_phi", phi_width, hidden)
         out = kernel.width(self.sizes.features, hidden, k)
-        return HopWeights(phi, psi, aggregate, self._bias(f"b_{k}", out))
+        gates = (
+            self.param(f"g_{k}_{name}", nn.initializers.constant(gate.scale), (1,))
+            if gate.learned and read
+            else None
+            for name, gate, read in (
+                ("alpha", kernel.alpha, kernel.phi),
+                ("beta", kernel.beta, kernel.psi),
+            )
+        )
+        return HopWeights(phi, psi, aggregate, self._bias(f"b_{k}", out), *gates)
+
+    def _norm_weights(self, k: int, width: int) -> dict[str, jax.Array]:
+        """Declare the scale and shift of a normalised layer, and its statistics."""
+        if self.norm == "none":
+            return {}
+        names = {"scale": 1.0, "shift": 0.0}
+        if self.norm == "batch":
+            names |= {"mean": 0.0, "variance": 1.0}
+        return {
+            name: self.param(f"n_{k}_{name}", nn.initializers.constant(start), (width,))
+            for name, start in names.items()
+        }
 
     def _matrix(self, name: str, fan_in: int, fan_out: int) -> jax.Array:
         init = _INITIALIZERS[self.init_weights]
@@ -132,8 +190,12 @@ class Net(nn.Module):
         x: Matrix,
         words: jax.Array | None = None,
         products: Products | None = None,
+        mask: jax.Array | None = None,
     ) -> Matrix:
-        """Return h_0 [N, H] of features [N, F], for kernels that have one."""
+        """Return h_0 [N, H] of features [N, F], for kernels that have one.
+
+        `mask` is as in `hop`.
+        """
         if products is not None:
             return nn.relu(products.own)
         dropped = drop(words, 0, x, self.dropout)
@@ -142,8 +204,10 @@ class Net(nn.Module):
             own = feature_rows(self.kernel.phi, self.hops[0].phi, self.sizes.features)
             return nn.relu(matmul(dropped, own))
         h = matmul(dropped, self.w_0)
-        h = nn.relu(h if self.b_0 is None else h + self.b_0[None, :])
-        return h.astype(self.precision)
+        h = h if self.b_0 is None else h + self.b_0[None, :]
+        if self.n_0:
+            h = self._normalized(h, self.n_0, words, mask)
+        return nn.relu(h).astype(self.precision)
 
     def readable(self, x: Matrix) -> Matrix:
         """Return features as the first hop reads them: sparse only before weights."""
@@ -158,6 +222,7 @@ class Net(nn.Module):
         neighbours: jax.Array | None = None,
         products: Products | None = None,
         labels: jax.Array | None = None,
+        mask: jax.Array | None = None,
     ) -> jax.Array:
         """Return h_k [R, *] of the receivers of hop k (1 to K).
 
@@ -169,6 +234,8 @@ class Net(nn.Module):
           neighbours: F(A) Psi [R, *] if it is known; edges are not read then.
           products: Products of sparse features with its weights, if they are known.
           labels: F(A) Y [R, C] with dropout, if it is known.
+          mask: 1 for the real ones of the first receivers, the roots, which the
+            statistics of a normalised batch are of; None if all receivers are.
         """
         kernel = self.kernel
         if not kernel.learned_hops:
@@ -192,12 +259,63 @@ class Net(nn.Module):
         out = propagate(
             kernel, weights, hop, dropped, draws, neighbours, products, labels
         )
+        if kernel.second_layer:
+            matrix, bias = self.second[k - 1]
+            inner = drop(words, _SECOND + k, nn.relu(out), self.dropout)
+            out = matmul(inner, matrix)
+            out = out if bias is None else out + bias[None, :]
+        if self.norms[k - 1]:
+            out = self._normalized(out, self.norms[k - 1], words, mask)
         if self._skips(k):
             # A first hop that reads X has no h_0 yet to skip from.
             raw = k == 1 and not kernel.input_layer
             h = self.embed(signals.h, words, products) if raw else signals.h
             out += h[: hop.num_receivers]
         return nn.relu(out).astype(self.precision)
+
+    def _normalized(
+        self,
+        x: jax.Array,
+        weights: dict[str, jax.Array],
+        words: jax.Array | None,
+        mask: jax.Array | None,
+    ) -> jax.Array:
+        """Return x [R, *] with mean 0 and variance 1, then scaled and shifted.
+
+        Over the columns of each row ("layer"), or over rows ("batch"): while training
+        over the roots of the batch, and to predict by running means of these.
+        """
+        wide = x.astype(jnp.float32)
+        if self.norm == "layer":
+            mean_of = wide.mean(axis=1, keepdims=True)
+            variance = wide.var(axis=1, keepdims=True)
+        elif words is None:
+            mean_of, variance = (weights[name][None, :] for name in _STATISTICS)
+        else:
+            ones = jnp.ones(wide.shape[0]) if mask is None else mask
+            share = (ones / jnp.maximum(jnp.sum(ones), 1))[:, None]
+            roots = wide[: ones.shape[0]]
+            mean_of = jnp.sum(share * roots, axis=0, keepdims=True)
+            variance = jnp.sum(share * (roots - mean_of) ** 2, axis=0, keepdims=True)
+            seen = jax.lax.stop_gradient((mean_of[0], variance[0]))
+            for name, now in zip(_STATISTICS, seen, strict=True):
+                # Its gradient is how far the running mean is from that of this batch.
+                self.sow("drift", "all", 0.5 * jnp.sum((weights[name] - now) ** 2))
+        out = (wide - mean_of) * jax.lax.rsqrt(variance + _SMALLEST_VARIANCE)
+        out = out * weights["scale"][None, :] + weights["shift"][None, :]
+        return out.astype(x.dtype)
+
+    @staticmethod
+    def update_statistics(new: dict, old: dict, gradient: dict) -> dict:
+        """Return new weights in which statistics of batches are running means.
+
+        Args:
+          new: Weights after a training step.
+          old: Weights before it.
+          gradient: The gradient of the loss with its "drift".
+        """
+        names = [n for n in old if n.startswith("n_") and n.endswith(_STATISTICS)]
+        return new | {n: old[n] - _MOMENTUM * gradient[n] for n in names}
 
     def _rounded(self, signal: Matrix) -> Matrix:
         """Return a dense signal in the precision of products, before it is gathered."""
@@ -222,7 +340,18 @@ class Net(nn.Module):
         return 0 < self.kernel.skip_from <= k
 
     def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
-        """Return the logits [R, C] of h_K [R, *]."""
+        """Return the logits [R, C] of what `run_hops` returned, [R, *]."""
+        if self.kernel.reads_out == "weighted":
+            each = h.reshape(h.shape[0], self.gamma.shape[0], -1)  # [R, K + 1, H]
+            h = jnp.sum(self.gamma[None, :, None] * each, axis=1).astype(h.dtype)
+        elif self.kernel.reads_out == "each":
+            stops = itertools.accumulate(matrix.shape[0] for matrix, _ in self.read)
+            parts = jnp.split(drop(words, _READ, h, self.dropout), list(stops)[:-1], 1)
+            read = [
+                nn.relu(matmul(part, matrix) + (0 if bias is None else bias[None, :]))
+                for part, (matrix, bias) in zip(parts, self.read, strict=True)
+            ]
+            h = jnp.concatenate(read, axis=1)
         logits = matmul(drop(words, 1, h, self.dropout), self.w_output)
         logits = logits.astype(jnp.float32)
         return logits if self.b_output is None else logits + self.b_output[None, :]
@@ -278,7 +407,7 @@ class _BatchSteps:
         kernel, x = self.net.kernel, self.x
         if not kernel.input_layer and "h0" not in kernel.psi:
             x = first_rows(x, self._hop_graph(away).num_receivers)
-        return self.net.embed(x, self.words, self.products)
+        return self.net.embed(x, self.words, self.products, self.batch.mask)
 
     def hop(self, k: int, away: int, h0: Matrix, h: Matrix) -> jax.Array:
         hop, signals = self._hop_graph(away), Signals(h0, h, self.summary)
@@ -288,7 +417,12 @@ class _BatchSteps:
         self.last = hop, signals.h
         labels = first_rows(self.labels, hop.num_receivers)
         known = (self.neighbours, self.products) if k == 1 else (None, None)
-        return self.net.hop(k, hop, signals, self.words, *known, labels)
+        mask = self.batch.mask
+        return self.net.hop(k, hop, signals, self.words, *known, labels, mask)
+
+    def join(self, hops: list[Matrix]) -> jax.Array:
+        roots = self.batch.labels.shape[0]
+        return jnp.concatenate([self.net._rounded(h[:roots]) for h in hops], axis=1)
 
     def _labels(self) -> jax.Array | None:
         """Return F(A) Y with dropout, for all hops; None where it is part of Psi.

@@ -33,6 +33,8 @@ class HopWeights(NamedTuple):
     psi: jax.Array | None
     aggregate: dict[str, jax.Array]
     bias: jax.Array | None = None
+    alpha: jax.Array | None = None  # Learned scales of the gates, [1].
+    beta: jax.Array | None = None
 
 
 class Products(NamedTuple):
@@ -85,6 +87,8 @@ def propagate(
     graph, num_receivers = hop.graph, hop.num_receivers
     # In the whole graph, not in this one.
     degree = graph.nodes["degree"][:num_receivers]
+    alpha = kernel.alpha(degree, weights.alpha)
+    beta = kernel.beta(degree, weights.beta)
     parts = []
     if kernel.psi:
         names, psi = kernel.psi, weights.psi
@@ -96,26 +100,32 @@ def propagate(
         num_edges = graph.senders.shape[0]
         early = bool(names) and neighbours is None and kernel.aggregate.linear
         early = early and _multiply_first(read, psi, num_receivers, num_edges)
+        if kernel.shared_weights and kernel.phi != kernel.psi:
+            early = False  # One product for both parts comes after the sum.
+        if kernel.aggregate.of_products:
+            early = True
         if early:
             senders = graph.nodes["degree"].shape[0]
             known = None if products is None else products.read
             read = (_product(read, psi, known)[:senders],)
         if neighbours is None and names:
             # Concatenated after aggregation, when only the receivers are left.
-            apart = read if kernel.aggregate.linear else (_side_by_side(read),)
+            linear = kernel.aggregate.linear
+            apart = read if linear or early else (_side_by_side(read),)
             neighbours = _side_by_side(
                 tuple(kernel.aggregate(hop, r, weights.aggregate, draws) for r in apart)
             )
         if kernel.shared_weights:
             # One product for both parts, as the weights are one.
-            both = _gate(kernel.alpha(degree), _side_by_side(read)[:num_receivers])
-            both += _gate(kernel.beta(degree), neighbours)
+            same = read if kernel.phi == kernel.psi else _read(signals, kernel.phi)
+            both = _gate(alpha, _side_by_side(same)[:num_receivers])
+            both += _gate(beta, neighbours)
             return _biased(both if early else matmul(both, weights.psi), weights.bias)
         if not early and names:
             neighbours = matmul(neighbours, psi)
         if of_labels is not None:
             neighbours = of_labels + neighbours if names else of_labels
-        parts.append(_gate(kernel.beta(degree), neighbours))  # [R, H]
+        parts.append(_gate(beta, neighbours))  # [R, H]
     if kernel.phi:
         read = tuple(
             r if isinstance(r, SparseMatrix) else r[:num_receivers]
@@ -123,7 +133,7 @@ def propagate(
         )
         known = None if products is None else products.own[:num_receivers]
         own = _product(read, weights.phi, known)[:num_receivers]
-        parts.insert(0, _gate(kernel.alpha(degree), own))  # [R, H]
+        parts.insert(0, _gate(alpha, own))  # [R, H]
     return _biased(
         jnp.concatenate(parts, axis=1) if kernel.concat else sum(parts[1:], parts[0]),
         weights.bias,

@@ -1,4 +1,4 @@
-"""The paper's Table 1 as data: one frozen row per model."""
+"""The paper's Table 1 as data, and later models as more rows of it."""
 
 import dataclasses
 import types
@@ -11,30 +11,46 @@ from hopf_jax.config import Number, Whole, check_fields, constrained
 from hopf_jax.kernels.aggregators import (
     AGGREGATES,
     Aggregate,
+    attention,
     mean,
     pooled_max,
     random_lstm,
     symmetric,
+    symmetric_loops,
     total,
 )
 from hopf_jax.runtime import did_you_mean
 
 Signal = Literal["h0", "h", "y"]
+Readout = Literal["last", "weighted", "each"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """alpha or beta as a function of the degree d: scale * (d + 1)^power."""
+    """alpha or beta as a function of the degree d: scale * (d + 1)^power.
+
+    With `learned`, every hop learns a scale of its own, which starts from `scale`.
+    """
 
     scale: float = constrained(Number(), 1.0)
     power: float = constrained(Number(), 0.0)
+    learned: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a gate that is not a number."""
         check_fields(self)
 
-    def __call__(self, degree: jax.Array) -> jax.Array | float:
-        """Return weights [R] for degrees [R], or one number if they do not depend on it."""
+    def __call__(
+        self, degree: jax.Array, learned: jax.Array | None = None
+    ) -> jax.Array | float:
+        """Return weights [R] for degrees [R], or one number if they do not depend on it.
+
+        Args:
+          degree: Degrees in the whole graph, [R].
+          learned: The learned scale, [1], where there is one.
+        """
+        if learned is not None:
+            return learned * (degree + 1) ** self.power
         if not self.power:
             return float(self.scale)
         return self.scale * (degree + 1) ** self.power
@@ -46,7 +62,7 @@ self_loop = Gate(power=-1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One row of the paper's table of models; each field is one of its columns.
+    """One row of the table of models; each field is one of its columns.
 
     Attributes:
       phi: What a node reads of itself: "h0" its own embedding, "h" the previous hop,
@@ -54,13 +70,21 @@ class Kernel:
       psi: What it reads from its neighbours.
       aggregate: F(A).
       alpha, beta: Gates of the node's and of the neighbours' part.
-      shared_weights: W_phi = W_psi.
+      shared_weights: W_phi = W_psi; phi and psi are the same, or with an input layer
+        one of "h0" and "h" each.
       concat: The two parts are concatenated (GraphSAGE) instead of added.
       skip_from: The first hop k that adds h_{k-1}; 0 for none.
       input_layer: h_0 = relu(X W_0) is a layer of its own (Algorithm 1). Otherwise
         (the paper's definitions, with W_1 [F, H]) the first hop reads X for h_0 and h,
         and h_0 = relu(X W_1_phi) from then on.
       learned_hops: Hops have weights and a ReLU; otherwise they are linear.
+      second_layer: A hop is a net of two layers: h_k = relu(relu(...) W_k_second).
+      identity: lambda of GCNII's identity mapping: instead of W_k the hop multiplies
+        by (1 - b) I + b W_k with b = log(lambda / k + 1). 0 for W_k itself.
+      reads_out: What the output layer reads: "last" is h_K; "weighted" the sum of
+        gamma_k h_k over all hops, with learned gamma that start as the shares of random
+        walks that end after k steps; "each" the concatenation of relu(h_k W_k_read)
+        over all hops.
     """
 
     phi: tuple[Signal, ...]
@@ -73,6 +97,9 @@ class Kernel:
     skip_from: int = constrained(Whole(0), 0)
     input_layer: bool = False
     learned_hops: bool = True
+    second_layer: bool = False
+    identity: float = constrained(Number(0), 0.0)
+    reads_out: Readout = "last"
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a kernel that cannot be computed."""
@@ -102,13 +129,18 @@ class Kernel:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}; give a Gate, as in Gate(0.5)."
                 )
-        if self.shared_weights and (self.phi != self.psi or self.concat):
+        alike = self.phi == self.psi or (
+            self.input_layer
+            and len(self.phi) == len(self.psi) == 1
+            and not self.iterative
+        )
+        if self.shared_weights and (not alike or self.concat):
             raise ValueError(
                 f"Shared weights need phi == psi and a sum: {self.phi}, {self.psi}."
             )
         if self.shared_weights and not self.aggregate.linear:
             raise ValueError(f"{self.aggregate.name} cannot share weights with phi.")
-        if self.skip_from and self.concat:
+        if self.skip_from == 1 and self.concat:
             raise ValueError("A concatenation changes the width: it cannot skip.")
         if self.skip_from == 1 and not (self.embeds or not self.learned_hops):
             raise ValueError("Without phi there is no h_0 to skip from at hop 1.")
@@ -120,6 +152,28 @@ class Kernel:
             raise ValueError(
                 "Hops without weights keep one width: phi and psi are one of 'h0' and "
                 "'h', added, and the aggregate is linear."
+            )
+        if not self.learned_hops and (
+            self.second_layer or self.alpha.learned or self.beta.learned
+        ):
+            raise ValueError(
+                "Hops without weights have no second layer and no learned gate."
+            )
+        if self.identity and not (
+            self.learned_hops and self.shared_weights and self.input_layer
+        ):
+            raise ValueError(
+                "identity is between one weight matrix and I: it needs learned hops, "
+                "shared_weights and an input_layer."
+            )
+        if self.reads_out != "last" and (
+            self.concat
+            or self.iterative
+            or (self.learned_hops and not self.input_layer)
+        ):
+            raise ValueError(
+                f"reads_out={self.reads_out!r} needs hops of one width and no 'y': an "
+                "input_layer or linear hops, added."
             )
 
     @property
@@ -139,7 +193,9 @@ class Kernel:
             return True
         if not self.learned_hops:
             return False
-        return self.aggregate.linear or (self.aggregate.sparse and len(self.psi) == 1)
+        if self.aggregate.linear or self.aggregate.of_products:
+            return True
+        return self.aggregate.sparse and len(self.psi) == 1
 
     @property
     def reads_input_linearly(self) -> bool:
@@ -152,6 +208,10 @@ class Kernel:
         later = "h0" in self.phi + self.psi or self.skip_from == 1
         own = set(self.phi) - {"y"}
         return self.input_layer or (self.learned_hops and bool(own) and later)
+
+    def with_skips(self) -> "Kernel":
+        """Return the kernel with skips from the second hop on, unless it has some."""
+        return self if self.skip_from else dataclasses.replace(self, skip_from=2)
 
     def num_layers(self, num_hops: int) -> int:
         """Return the number of hops to compute: one if no hop reads the previous one."""
@@ -185,6 +245,15 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
     "nip-mean":   Kernel(("h0",), ("h",),     mean, skip_from=2),
     "i-nip-mean": Kernel(("h0",), ("h", "y"), mean, skip_from=2),
     "rwr":        Kernel(("h0",), ("h",),     mean, Gate(0.15), Gate(0.85), input_layer=True, learned_hops=False),
+    # Later models: Wu et al. 2019, Frasca et al. 2020, Klicpera et al. 2019, Chien et
+    # al. 2021, Chen et al. 2020, Velickovic et al. 2018, Xu et al. 2019.
+    "sgc":        Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False),
+    "sign":       Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, reads_out="each"),
+    "appnp":      Kernel(("h0",), ("h",),     symmetric_loops, Gate(0.1), Gate(0.9), input_layer=True, learned_hops=False),
+    "gpr-gnn":    Kernel(("h",),  ("h",),     symmetric, self_loop, input_layer=True, learned_hops=False, reads_out="weighted"),
+    "gcnii":      Kernel(("h0",), ("h",),     symmetric_loops, Gate(0.1), Gate(0.9), shared_weights=True, input_layer=True, identity=0.5),
+    "gat":        Kernel((),      ("h",),     attention),
+    "gin":        Kernel(("h",),  ("h",),     total, Gate(1, learned=True), shared_weights=True, second_layer=True),
 })
 # fmt: on
 

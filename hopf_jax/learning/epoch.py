@@ -78,6 +78,8 @@ def _train(program, groups, carry, inputs, key, learning_rate):
             grads = jax.tree.map(mean, grads, state.params)
         updates, optimizer = objective.optimizer.update(grads, state.optimizer)
         params = jax.tree.map(lambda w, u: w - learning_rate * u, state.params, updates)
+        if net.norm == "batch":
+            params = net.update_statistics(params, state.params, grads)
         return State(params, optimizer), jax.tree.map(jnp.add, totals, seen)
 
     for group in groups:

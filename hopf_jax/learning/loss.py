@@ -162,12 +162,15 @@ def batch_loss(
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}
     read = batch, x, summary, words, neighbours
-    logits: Any
-    if objective.smoothing:
-        both: Any = net.apply(variables, *read, method="with_roughness")
-        logits, rough = both
-    else:
-        logits = net.apply(variables, *read)
+    # How far the running statistics of normalised batches are from this batch's.
+    sown = ["drift"] if net.norm == "batch" and words is not None else False
+    method = "with_roughness" if objective.smoothing else None
+    found: Any = net.apply(variables, *read, method=method, mutable=sown)
+    drift = 0.0
+    if sown:
+        found, statistics = found
+        drift = sum(jax.tree.leaves(statistics))
+    logits, rough = found if objective.smoothing else (found, 0.0)
     each = cross_entropy(
         logits, batch.labels, inputs.label_weights, objective.multilabel
     )
@@ -183,7 +186,8 @@ def batch_loss(
     outcomes = (predicted & true, predicted & ~true, ~predicted & true)
     counts = (jnp.sum(o & real, axis=0, dtype=jnp.int32) for o in outcomes)
     totals = Totals(loss, roots, *counts)
-    return loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty, totals
+    mean = loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty
+    return mean + drift if sown else mean, totals
 
 
 def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> jax.Array:

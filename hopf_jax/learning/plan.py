@@ -68,6 +68,11 @@ def make_plan(
             "of neighbours to be smooth with: it needs num_hops of 2 or more, and 'h' "
             "in psi. Set smoothing=0."
         )
+    if config.norm != "none" and not (kernel.input_layer or kernel.learned_hops):
+        raise ValueError(
+            f"norm is {config.norm!r}, but this kernel has no layer to normalise: its "
+            "hops have no weights. Set norm='none'."
+        )
     precompute = (
         config.precompute
         and kernel.reads_input_linearly

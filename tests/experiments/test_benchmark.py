@@ -12,6 +12,7 @@ import hopf_jax
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import (
     joint_folds,
+    layers,
     library_worker,
     limits,
     precision,
@@ -293,3 +294,18 @@ def test_it_measures(tmp_path):
     rows = output.read_json(tmp_path / "joint_folds.json")["rows"]
     assert all(row["epochs"] == 4 and row["seconds"] > 0 for row in rows)
     assert len({tuple(row["test_micro_f1"]) for row in rows}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not layers.PEER.exists(), reason="PyG is not installed")
+def test_hops_equal_the_layers_of_pyg(capsys):
+    assert layers.main([]) == 0
+    printed = capsys.readouterr().out
+    for model in ("gcn", "sgc", "appnp", "gcnii", "gat", "gin", "gs-max"):
+        assert f"{model} " in printed
+
+
+def test_layers_are_not_compared_without_the_peer(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(layers, "PEER", tmp_path / "python")
+    assert layers.main([]) == 2
+    assert "make .venv-benchmark/.installed" in capsys.readouterr().err

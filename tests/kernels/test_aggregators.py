@@ -14,10 +14,12 @@ from hopf_jax.batching import HopGraph, Rows
 from hopf_jax.batching.sparse import Transpose
 from hopf_jax.kernels.aggregators import (
     AGGREGATES,
+    attention,
     lstm,
     mean,
     pooled_max,
     symmetric,
+    symmetric_loops,
     total,
 )
 from hopf_jax.kernels.lstm import num_steps
@@ -25,6 +27,7 @@ from tests import graphs, oracle
 
 ROW = MODELS["gs-mean"]  # Reads one hop of anything.
 short_lstm = lstm(3)
+WITH_SELF = (symmetric_loops, attention)  # A node is its own neighbour.
 
 
 def weights_of(aggregate, width):
@@ -51,12 +54,14 @@ def apply(aggregate, batch, x, weights, draws):
 @pytest.mark.parametrize("kind", ["isolated", "all"])
 @pytest.mark.parametrize(
     "aggregate",
-    [total, mean, symmetric, pooled_max, short_lstm],
+    [total, mean, symmetric, symmetric_loops, attention, pooled_max, short_lstm],
     ids=lambda a: a.name,
 )
 def test_each_equals_the_equation(aggregate, kind):
     graph = graphs.tiny(kind)
     x = graphs.dense_features(graph)
+    if aggregate is attention:
+        x = x[:, :4]
     weights = weights_of(aggregate, x.shape[1])
     want = oracle.aggregate(
         aggregate.name, *oracle.adjacency(graph), x.astype(np.float64), weights
@@ -64,7 +69,7 @@ def test_each_equals_the_equation(aggregate, kind):
     got = hop(graph, x, aggregate, weights)
     np.testing.assert_allclose(got, want[:8], rtol=1e-5, atol=1e-5)
     assert got.shape[1] == aggregate.width(x.shape[1], 4)
-    np.testing.assert_array_equal(got[3], 0)  # Isolated.
+    np.testing.assert_allclose(got[3], x[3] if aggregate in WITH_SELF else 0)
 
 
 def test_the_lstm_draws_a_new_order_while_training():
@@ -108,14 +113,16 @@ def test_without_edges_there_is_nothing_to_read(aggregate):
         n_node=jnp.array([3]),
         n_edge=jnp.array([0]),
     )
-    weights = weights_of(aggregate, 2)
+    width = 4 if aggregate is attention else 2
+    weights = weights_of(aggregate, width)
 
     def total_of(x):
         return aggregate(HopGraph(graph, rows, 3), x, weights).sum()
 
-    value, slope = jax.value_and_grad(total_of)(jnp.ones((3, 2)))
-    assert value == 0
-    np.testing.assert_array_equal(slope, 0)
+    value, slope = jax.value_and_grad(total_of)(jnp.ones((3, width)))
+    own = aggregate in WITH_SELF
+    np.testing.assert_allclose(value, 3 * width if own else 0)
+    np.testing.assert_allclose(slope, 1 if own else 0, atol=1e-6)
 
 
 def test_names_are_kept_for_saving():

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hopf_jax import MODELS, Config, Gate, Kernel, fit
 from hopf_jax.batching.sparse import SparseMatrix
 from hopf_jax.kernels import random_bits
-from hopf_jax.kernels.aggregators import lstm, mean, total
+from hopf_jax.kernels.aggregators import attention, lstm, mean, symmetric, total
 from hopf_jax.kernels.module import Net, Sizes, _BatchSteps, drop, roughness
 from hopf_jax.kernels.propagation import Signals
 from hopf_jax.learning.loss import Inputs, Objective, batch_loss
@@ -33,6 +33,18 @@ OTHER_ROWS = {
     "no-own": Kernel((), ("h", "h0"), mean, concat=True),
     "short-lstm": Kernel(("h",), ("h",), lstm(2)),
     "linear-skip": Kernel(("h",), ("h",), mean, learned_hops=False, skip_from=1),
+    "skipping-concat": Kernel(("h",), ("h",), mean, concat=True, skip_from=2),
+    "jumping": Kernel(("h",), ("h",), mean, input_layer=True, reads_out="each"),
+    "weighted-jumps": Kernel(
+        ("h0",), ("h",), symmetric, input_layer=True, reads_out="weighted"
+    ),
+    "learned-gates": Kernel(
+        ("h0",), ("h", "y"), mean, Gate(2, learned=True), Gate(3, -0.5, learned=True)
+    ),
+    "attention-and-own": Kernel(("h0",), ("h", "h0"), attention, concat=True),
+    "two-layers": Kernel(
+        ("h",), ("h",), mean, concat=True, second_layer=True, skip_from=2
+    ),
 }
 
 
@@ -116,7 +128,7 @@ def test_isolated_nodes_are_finite_and_read_no_one(model):
     row, summary = MODELS[model], graphs.summary_for(MODELS[model], graph)
     alone = batch_logits(model, graph, np.array(graphs.ISOLATED), summary)
     assert np.isfinite(alone).all()
-    if not row.phi:  # All it reads is its neighbours, and it has none.
+    if not row.phi and row.aggregate is not attention:  # Which reads the node too.
         np.testing.assert_array_equal(alone, 0)
     else:
         assert np.ptp(alone) > 0
@@ -373,6 +385,8 @@ def test_weights_have_the_names_and_shapes_of_the_paper(model):
     separate = bool(row.phi) and row.learned_hops and not row.shared_weights
     assert ("w_1_phi" in params) == separate
     width = row.width(graphs.NUM_FEATURES, 5, row.num_layers(graphs.NUM_HOPS))
+    if row.reads_out == "each":
+        width = 5 * (graphs.NUM_HOPS + 1)
     assert params["w_output"].shape == (width, graphs.NUM_LABELS)
     assert not any(name.startswith("b_") for name in params)
 

@@ -26,11 +26,25 @@ TABLE_1 = {
     "i-nip-mean": (("h0",), "mean", ("h", "y"), False, True, 2),
     "rwr": (("h0",), "mean", ("h",), False, False, 0),
 }
+# Later models, in the same columns; then their input layer and what else they have.
+LATER = {
+    "sgc": (("h",), "symmetric", ("h",), False, False, 0),
+    "sign": (("h",), "symmetric", ("h",), False, False, 0),
+    "appnp": (("h0",), "symmetric-loops", ("h",), False, False, 0),
+    "gpr-gnn": (("h",), "symmetric", ("h",), False, False, 0),
+    "gcnii": (("h0",), "symmetric-loops", ("h",), True, False, 0),
+    "gat": ((), "attention", ("h",), False, False, 0),
+    "gin": (("h",), "sum", ("h",), True, False, 0),
+}
+WITH_INPUT_LAYER = {"rwr", "appnp", "gpr-gnn", "gcnii"}
+LINEAR = {"wl", "rwr", "sgc", "sign", "appnp", "gpr-gnn"}
 
 
-def test_the_rows_are_the_papers():
-    assert set(MODELS) == set(TABLE_1)
-    for name, (phi, aggregate, psi, shared, iterative, skip) in TABLE_1.items():
+def test_the_rows_are_the_papers_and_those_of_later_models():
+    assert set(MODELS) == set(TABLE_1 | LATER)
+    for name, (phi, aggregate, psi, shared, iterative, skip) in (
+        TABLE_1 | LATER
+    ).items():
         row = MODELS[name]
         assert (row.phi, row.psi) == (phi, psi), name
         assert aggregate in (None, row.aggregate.name), name
@@ -38,20 +52,28 @@ def test_the_rows_are_the_papers():
         assert row.iterative == iterative, name
         assert row.skip_from == skip, name
         assert row.concat == name.startswith("gs-"), name
-        assert row.input_layer == (name == "rwr"), name
+        assert row.input_layer == (name in WITH_INPUT_LAYER), name
+        assert row.learned_hops == (name not in LINEAR), name
+        assert row.second_layer == (name == "gin"), name
+        assert row.identity == (0.5 if name == "gcnii" else 0), name
+        reads_out = {"sign": "each", "gpr-gnn": "weighted"}.get(name, "last")
+        assert row.reads_out == reads_out, name
 
 
 def test_gates():
     degree = np.array([0.0, 1, 3], np.float32)
     for name, row in MODELS.items():
-        if name.startswith("gcn") and name != "gcn-mean":
+        if name in {"gcn", "gcn-s", "sgc", "sign", "gpr-gnn"}:
             np.testing.assert_allclose(row.alpha(degree), [1, 1 / 2, 1 / 4])
-        elif name == "rwr":
+        elif name in {"rwr", "appnp", "gcnii"}:
             assert row.alpha(degree) + row.beta(degree) == 1  # Eq. 8.
         else:
             assert row.alpha(degree) == row.beta(degree) == 1
     np.testing.assert_allclose(Gate(3, 0.5)(degree), 3 * np.sqrt(degree + 1))
     assert isinstance(Gate(2)(degree), float)
+    assert {name for name, row in MODELS.items() if row.alpha.learned} == {"gin"}
+    learned = Gate(2, 0.5, learned=True)(degree, np.array([3], np.float32))
+    np.testing.assert_allclose(learned, 3 * np.sqrt(degree + 1))
 
 
 def test_reach_and_depth():
@@ -104,6 +126,14 @@ def test_a_saved_row_with_an_aggregate_of_ones_own_must_be_given():
         ({"phi": (), "psi": ()}, "both empty"),
         ({"aggregate": "mean"}, "aggregate is 'mean'; wrap it"),
         ({"phi": ("h0",), "shared_weights": True}, "need phi == psi"),
+        ({"identity": 0.5, "shared_weights": True}, "needs learned hops"),
+        ({"identity": 0.5, "input_layer": True}, "needs learned hops"),
+        ({"identity": -1.0}, "identity is -1"),
+        ({"learned_hops": False, "second_layer": True}, "no second layer"),
+        ({"learned_hops": False, "alpha": Gate(learned=True)}, "no learned gate"),
+        ({"reads_out": "all"}, "reads_out is 'all'"),
+        ({"reads_out": "each"}, "needs hops of one width"),
+        ({"reads_out": "weighted", "input_layer": True, "psi": ("y",)}, "no 'y'"),
         ({"concat": True, "shared_weights": True}, "need phi == psi and a sum"),
         ({"aggregate": pooled_max, "shared_weights": True}, "max cannot share"),
         ({"skip_from": -1}, "skip_from is -1"),
