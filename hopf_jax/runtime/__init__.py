@@ -1,7 +1,7 @@
 """What surrounds training: files, checkpoints, signals, processes, devices."""
 
 from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
-from hopf_jax.runtime.checkpoints import checkpointed, digest
+from hopf_jax.runtime.checkpoints import checkpointed, digest, read_checkpoint
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
 from hopf_jax.runtime.memory import check_memory

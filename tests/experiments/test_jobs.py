@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import shlex
 import signal
@@ -76,10 +77,10 @@ def test_a_job_names_mistakes_and_exits_with_2(tiny, command, said, capsys):
 
 def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     command = ["--kills", "2", "--dataset", "planted", "--model", "ss-ica", "--cache"]
-    assert (
-        faults.main([*command, "--max-epochs", "40", "--workdir", str(tmp_path)]) == 0
-    )
+    command += ["--damage", "--max-epochs", "40", "--workdir", str(tmp_path)]
+    assert faults.main(command) == 0
     found = output.read_json(tmp_path / "faults" / "faults.json")
+    assert found["went_back"] == 0
     assert found["same"] == {"result.npz": True, "scores.json": True}
     assert found["by_signal"] == {"SIGKILL": 1, "SIGTERM": 1}
     assert found["starts"] == 3 and found["epochs"] <= found["epochs_run"]
@@ -91,12 +92,39 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     assert left == [".result.npz.12", "checkpoints/9.orbax-tmp"]
 
 
-@graphs.needs("cora")
+@pytest.mark.parametrize(
+    "kind", ["folder added", "byte flipped", "file removed", "contents removed"]
+)
+def test_damage_leaves_one_checkpoint_intact(kind, tmp_path, monkeypatch):
+    made = tmp_path / "work"
+    config = hopf_jax.Config(num_hops=1, hidden_size=2, max_epochs=3, folds=0)
+    graph = hopf_jax.split_graph(graphs.tiny())
+    hopf_jax.fit(graph, "gcn", config, workdir=made, progress=False)
+    before = faults._intact(made, set())
+    assert len(before) == 2
+    rng, damaged = random.Random(0), set()
+    rng.choice = lambda some: kind if kind in some else some[-1]
+    assert faults.damage(made, damaged, rng) == kind
+    kept = faults._intact(made, damaged)
+    assert len(kept) == (2 if kind == "folder added" else 1) and kept.items() <= (
+        before.items()
+    )
+    # The only one that is left is never damaged.
+    for _ in range(3):
+        faults.damage(made, damaged, random.Random(1))
+    assert faults._intact(made, damaged)
+
+
+@graphs.needs("pubmed")
 @pytest.mark.slow
-def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
-    assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0
+def test_50_kills_on_pubmed_with_damage_in_between(tmp_path, capsys):
+    command = ["--kills", "50", "--dataset", "pubmed", "--damage", "--cache"]
+    assert (
+        faults.main([*command, "--max-epochs", "60", "--workdir", str(tmp_path)]) == 0
+    )
     found = output.read_json(tmp_path / "faults" / "faults.json")
-    assert found["kills"] == 20 and sum(found["by_signal"].values()) == 20
+    assert found["kills"] == 50 and found["by_signal"] == {"SIGKILL": 25, "SIGTERM": 25}
+    assert len(found["damage"]) == 4 and found["went_back"] == 0
     assert all(found["same"].values()) and found["left_over"] == []
     assert "Same bytes: {'result.npz': True" in capsys.readouterr().out
 
