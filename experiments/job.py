@@ -85,8 +85,6 @@ def run(options: argparse.Namespace) -> hopf_jax.Result:
         )
         if not processes.is_main():
             return result
-        for path in (options.workdir / "result.npz", options.workdir / "scores.json"):
-            output.remove_partial(path)
         result.save(options.workdir / "result.npz")
         scores = {
             "run": name,

@@ -4,6 +4,7 @@ from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
 from hopf_jax.runtime.checkpoints import checkpointed, digest, read_checkpoint
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
+from hopf_jax.runtime.identity import code_digest, function_digest, num_threads
 from hopf_jax.runtime.memory import check_memory
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs

@@ -20,6 +20,7 @@ from etils import epath
 import hopf_jax
 from experiments import faults, job, launch, reproduce
 from experiments.common import arguments, cells, output
+from hopf_jax.runtime import publishing
 from tests import buckets, graphs
 
 JOBS = output.ROOT / "experiments" / "jobs"
@@ -34,7 +35,10 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch, c
     command += ["--workdir", str(tmp_path), "--log-json", str(tmp_path / "log")]
     command += ["--tensorboard", str(tmp_path / "board")]
     monkeypatch.setattr(output, "commit", lambda: "abc")
-    (tmp_path / ".result.npz.0123").write_text("left by one that was killed")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    left = f".result.npz.{publishing._host()}.{killed.pid}.1.01234567.part"
+    (tmp_path / left).write_text("left by one that was killed")
     assert job.main(command) == 0
     files = [tmp_path / "result.npz", tmp_path / "scores.json"]
     first = [path.read_bytes() for path in files]
