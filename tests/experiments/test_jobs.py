@@ -20,6 +20,7 @@ from etils import epath
 import hopf_jax
 from experiments import faults, job, launch, reproduce
 from experiments.common import arguments, cells, output
+from hopf_jax.datasets.registry import DownloadError
 from hopf_jax.runtime import publishing
 from tests import buckets, graphs
 
@@ -131,6 +132,58 @@ def test_50_kills_on_pubmed_with_damage_in_between(tmp_path, capsys):
     assert len(found["damage"]) == 4 and found["went_back"] == 0
     assert all(found["same"].values()) and found["left_over"] == []
     assert "Same bytes: {'result.npz': True" in capsys.readouterr().out
+
+
+def full(*given, **more):
+    raise OSError(28, "No space left on device")
+
+
+def refused_by_tensorstore(*given, **more):
+    raise ValueError("RESOURCE_EXHAUSTED: Error writing: No space left on device")
+
+
+def offline(*given, **more):
+    raise DownloadError("cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("place", "fails"),
+    [
+        ("orbax.checkpoint.CheckpointManager.save", full),
+        ("orbax.checkpoint.CheckpointManager.save", refused_by_tensorstore),
+        ("hopf_jax.results.serialization.write_atomically", full),
+        ("experiments.common.output.write_atomically", full),
+        ("experiments.job.load_dataset", offline),
+    ],
+)
+def test_what_may_pass_is_75(place, fails, tiny, tmp_path, monkeypatch, capsys):
+    command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
+    command += ["--workdir", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, fails)
+        assert job.main(command) == os.EX_TEMPFAIL == 75
+    assert "try again: " in capsys.readouterr().err
+    assert job.main(command) == 0  # Once there is space, or a network.
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system of its own")
+def test_a_disk_that_is_full(tmp_path):
+    workdir = tmp_path / "work"
+    workdir.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", workdir]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    command = [sys.executable, "-m", "experiments.job", "--dataset", "planted"]
+    command += ["--model", "gcn", "--max-epochs", "2", "--workdir", workdir]
+    try:
+        done = subprocess.run(command, cwd=output.ROOT, capture_output=True, text=True)
+        assert done.returncode == 75, done.stderr
+        grow = ["mount", "-o", "remount,size=64m", workdir]
+        subprocess.run(grow, check=True)
+        done = subprocess.run(command, cwd=output.ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["umount", workdir], check=True)
 
 
 # A cell of a table
