@@ -2,27 +2,36 @@
 
 Runs `experiments.job` once undisturbed, and once killed many times (half of them
 SIGKILL, half SIGTERM; some before its first epoch, some while it writes a checkpoint)
-and started again. Compares result.npz and scores.json byte by byte, and looks for
-partial files in the workdir. Writes WORKDIR/faults/faults.json; exits with 1 if
-anything differs.
+and started again. With --damage, most kills are followed by damage to the checkpoints:
+a byte flipped, a file or a checkpoint's contents removed, a folder added; one
+checkpoint always stays intact. Compares result.npz and scores.json byte by byte, looks
+for partial files in the workdir, and checks that no start went back behind the newest
+intact checkpoint. Writes WORKDIR/faults/faults.json; exits with 1 if anything differs.
 """
 
 import argparse
+import collections
+import contextlib
+import functools
 import json
 import os
 import pathlib
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from experiments.common import arguments, output
+from hopf_jax.runtime import read_checkpoint
 
 _FILES = ("result.npz", "scores.json")
 _PATIENCE = 600  # Seconds to wait for a job.
+_DAMAGED_SHARE = 0.7  # Of the kills, if damage is wanted.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_max_epochs(parser)
     arguments.add_seed(parser, "seed of signals and moments")
     parser.flag("cache", "keep compiled programs between starts")
+    parser.flag("damage", "damage checkpoints between starts")
     options = parser.parse_args(argv)
     folder = options.workdir / "faults"
     output.remove(folder)
@@ -44,9 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{found['epochs_run']} epochs run for {found['epochs']}, "
         f"{found['seconds']} s against {found['undisturbed_seconds']} s undisturbed; "
         f"partial files after {found['half_written']} kills. "
+        f"Damage: {found['damage'] or 'none'}; starts behind the newest intact "
+        f"checkpoint: {found['went_back']}. "
         f"Same bytes: {found['same']}. Left over: {found['left_over'] or 'nothing'}."
     )
-    return 0 if all(found["same"].values()) and not found["left_over"] else 1
+    wrong = found["left_over"] or found["went_back"]
+    return 0 if all(found["same"].values()) and not wrong else 1
 
 
 class Job:
@@ -103,11 +116,25 @@ def compare(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
     begun = time.perf_counter()
     undisturbed.finish()
     whole = time.perf_counter() - begun
-    epochs = len(undisturbed.epochs())
+    order = undisturbed.epochs()
+    epochs = len(order)
     signals = ([signal.SIGKILL, signal.SIGTERM] * options.kills)[: options.kills]
     rng.shuffle(signals)
-    kills = []
+    kills: list[dict[str, Any]] = []
+    damaged: set[str] = set()
+    went_back = 0
     begun = time.perf_counter()
+
+    def start_again(run: Callable[[], Any]) -> Any:
+        """Start the killed job; note whether it repeats epochs that were safe."""
+        nonlocal went_back
+        kept = max(_intact(killed.workdir, damaged).values(), default=0)
+        before = len(killed.epochs())
+        found = run()
+        began = killed.epochs()[before:][:1]
+        went_back += bool(began) and order.index(began[0]) < kept
+        return found
+
     for turn, number in enumerate(signals):
         when = rng.choices(("epochs", "start", "checkpoint"), (3, 1, 2))[0]
         # Not so far that the job ends before its last kill. A checkpoint is written
@@ -115,8 +142,11 @@ def compare(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
         left = epochs - len(set(killed.epochs()))
         most = min(left // 2, 3 * left // (2 * (len(signals) - turn)))
         ahead = rng.randint(1, max(1, most)) if when == "epochs" else 1
-        kills.append(_kill(killed, number, when, ahead, rng))
-    killed.finish()
+        kill = functools.partial(_kill, killed, number, when, ahead, rng)
+        kills.append(start_again(kill))
+        if options.damage and rng.random() < _DAMAGED_SHARE:
+            kills[-1]["damage"] = damage(killed.workdir, damaged, rng)
+    start_again(killed.finish)
     seconds = time.perf_counter() - begun
     same = {
         name: (undisturbed.workdir / name).read_bytes()
@@ -130,6 +160,10 @@ def compare(folder: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]
         "epochs": epochs,
         "epochs_run": len(killed.epochs()),
         "half_written": sum(kill["half_written"] > 0 for kill in kills),
+        "damage": dict(
+            collections.Counter(k["damage"] for k in kills if k.get("damage"))
+        ),
+        "went_back": went_back,
         "seconds": round(seconds, 1),
         "undisturbed_seconds": round(whole, 1),
         "same": same,
@@ -172,14 +206,81 @@ def _kill(
     }
 
 
+def _checkpoints(workdir: pathlib.Path) -> list[pathlib.Path]:
+    """Return the folders of complete checkpoints, the newest last."""
+    found = (workdir / "checkpoints").glob("*/default")
+    folders = [path.parent for path in found if path.parent.name.isdecimal()]
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def _intact(workdir: pathlib.Path, damaged: Set[str]) -> dict[pathlib.Path, int]:
+    """Return the undamaged checkpoints and their numbers of epochs, the newest last.
+
+    A kill can leave one that was being pruned: it is older than the newest two.
+    """
+    found = {}
+    for folder in _checkpoints(workdir):
+        if folder.name not in damaged:
+            with contextlib.suppress(ValueError, OSError, LookupError):
+                found[folder] = read_checkpoint(folder)[0]["state"]["num_epochs"]
+    return found
+
+
+def damage(workdir: pathlib.Path, damaged: set[str], rng: random.Random) -> str:
+    """Damage a checkpoint, but never the last one that is intact, or add a folder.
+
+    Args:
+      workdir: Of the job.
+      damaged: Names of checkpoints that were damaged, added to here.
+      rng: Chooses the checkpoint and the damage.
+
+    Returns:
+      What was done.
+    """
+    folder = workdir / "checkpoints"
+    if not folder.exists():
+        return ""
+    intact = list(_intact(workdir, damaged))
+    kinds = ["folder added"]
+    if len(intact) > 1:
+        kinds += ["byte flipped", "file removed", "contents removed"]
+    kind = rng.choice(kinds)
+    if kind == "folder added":
+        numbers = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+        stray = folder / str(max(numbers, default=0) + rng.randint(1, 3))
+        # With something in it, it could be a checkpoint: only beside an intact one.
+        (stray / "default" if intact and rng.random() < 0.5 else stray).mkdir(
+            parents=True
+        )
+        damaged.add(stray.name)
+        return kind
+    # The newest, if it can be: it is the one that a restart reads first.
+    chosen = intact[-1] if rng.random() < 0.7 else rng.choice(intact)
+    damaged.add(chosen.name)
+    if kind == "contents removed":
+        shutil.rmtree(chosen / "default")
+        return kind
+    files = sorted(path for path in chosen.rglob("*") if path.is_file())
+    path = rng.choice(files)
+    if kind == "byte flipped" and (content := bytearray(path.read_bytes())):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    return kind
+
+
 def left_over(workdir: pathlib.Path) -> list[str]:
     """Return the files of a workdir that are neither results nor checkpoints."""
     if not workdir.exists():
         return []
-    found = [p for p in workdir.iterdir() if p.name not in (*_FILES, "checkpoints")]
+    known = (*_FILES, "checkpoints", "run.lock")
+    found = [p for p in workdir.iterdir() if p.name not in known]
     kept = workdir / "checkpoints"
     if kept.exists():
-        found += [p for p in kept.iterdir() if not p.name.isdecimal()]
+        # Those that could not be read are set aside until newer ones are complete.
+        names = re.compile(r"\d+|unreadable-\d+-\d+")
+        found += [p for p in kept.iterdir() if not names.fullmatch(p.name)]
     return sorted(str(p.relative_to(workdir)) for p in found)
 
 

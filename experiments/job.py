@@ -5,7 +5,7 @@ there. Stopped by SIGTERM, SIGINT or a crash, the same command resumes and ends 
 same bytes; after the end it trains nothing. The exit status is 0 when the files are
 written, 2 for errors that a restart cannot repair (the command line, or a WORKDIR of
 another run), and anything else for errors that it may: 75 for a full disk, a WORKDIR
-in use, or checkpoints that cannot be read now.
+in use, or checkpoints or a server that cannot be read now.
 """
 
 import argparse
@@ -85,8 +85,6 @@ def run(options: argparse.Namespace) -> hopf_jax.Result:
         )
         if not processes.is_main():
             return result
-        for path in (options.workdir / "result.npz", options.workdir / "scores.json"):
-            output.remove_partial(path)
         result.save(options.workdir / "result.npz")
         scores = {
             "run": name,

@@ -31,6 +31,7 @@ from hopf_jax.graph import learn_scaling, split_graph
 from hopf_jax.learning import BASELINES
 from hopf_jax.learning.baselines import Learner, tune
 from hopf_jax.metrics import f1_scores
+from hopf_jax.runtime import code_digest
 
 OURS = "fit(graph)"
 PEER = output.ROOT / ".venv-benchmark" / "bin" / "python"
@@ -72,7 +73,7 @@ def run_graphs(
     missing = []
     for name in names:
         saved = None if fresh else output.read_json(_path(folder, name))
-        if saved is None or saved.get("source") != output.code_digest():
+        if saved is None or saved.get("source") != code_digest():
             missing.append(name)
         else:
             yield name, saved["record"]
@@ -80,7 +81,7 @@ def run_graphs(
         running = {pool.submit(run_graph, name): name for name in missing}
         for done in as_completed(running):
             name, record = running[done], done.result()
-            saved = {"source": output.code_digest(), "record": record}
+            saved = {"source": code_digest(), "record": record}
             output.write_json(_path(folder, name), saved)
             yield name, record
 

@@ -163,7 +163,7 @@ class Config:
         always uses thresholds.
       batch_size: Number of root nodes per batch. 1 or more.
       batches_per_step: Number of batches whose mean gradient makes one training step;
-        `Execution.devices` share them. 1 or more.
+        `Execution.devices` share them. 1 to 65536.
       fanouts: Number of neighbours sampled at each hop, roots first, in every epoch of
         training; predictions use all neighbours. None for all.
       directions: Which edges of a directed graph are read: "both" (A becomes
@@ -225,7 +225,7 @@ class Config:
     metric: Literal["micro", "macro", "balanced", "as-trained"] = "micro"
     scoring: Literal["threshold", "cardinality"] = "threshold"
     batch_size: int = constrained(Whole(1), 4096)
-    batches_per_step: int = constrained(Whole(1), 1)
+    batches_per_step: int = constrained(Whole(1, 2**16), 1)
     fanouts: tuple[int, ...] | None = None
     directions: Literal["both", "given"] = "both"
     neighbor_fraction: float = constrained(Number(0, 1, open_below=True), 1.0)

@@ -109,7 +109,8 @@ def fit(
         node alone, with its neighbours, with many hops, or with its neighbours' labels,
         by cross-validation over the training and validation nodes (`Result.choice`).
       config: Settings of the algorithm; the defaults if None.
-      seed: The same seed on the same machine gives the same result, bit for bit.
+      seed: The same seed on the same machine gives the same result, bit for bit; on a
+        CPU, with the same number of threads, which `PJRT_NPROC` sets.
       callbacks: Functions called after every epoch with its record, as in
         `Result.history`; in a job of several processes, in the first of them.
       progress: Show a progress bar on stderr; "auto" shows it in a terminal and in a

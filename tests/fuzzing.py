@@ -82,7 +82,7 @@ def attempt(call, *arguments, **keywords):
     that the user has never seen.
     """
     try:
-        with _alarm():
+        with alarm():
             return call(*arguments, **keywords)
     except ValueError as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -93,7 +93,9 @@ def attempt(call, *arguments, **keywords):
 
 
 @contextlib.contextmanager
-def _alarm():
+def alarm():
+    """Raise `TimeoutError` in a block that takes too long, even if it only waits."""
+
     def stop(*_):
         raise TimeoutError(f"no answer in {_SECONDS} s")
 

@@ -28,11 +28,11 @@ import scipy.io
 import scipy.sparse as sp
 
 from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
-from hopf_jax.cli import tables
+from hopf_jax.cli import commands, tables
 from hopf_jax.datasets import cache, download, readers
-from hopf_jax.datasets.registry import Layout
+from hopf_jax.datasets.registry import DATASETS, Layout
 from hopf_jax.runtime import open_zip, reading
-from tests import graphs
+from tests import fuzzing, graphs
 
 NODES = [f"n{i}" for i in range(12)]
 _PREFIX = "ind.toy."
@@ -122,6 +122,52 @@ def _read_edges(folder):
     return _as_graph(np.ones((12, 1)), ends, weights=edges.weights)
 
 
+def _make_labels(folder, ending):
+    path = folder / f"labels.{ending}"
+    sets = ["train"] * 6 + ["validation"] * 3 + ["test"] * 2 + [""]
+    columns = {"node": NODES, "label": ["a", "b", "c"] * 4, "set": sets}
+    if ending == "parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        path.write_text(
+            tables.to_csv(list(columns), zip(*columns.values(), strict=True))
+        )
+
+
+def _read_labels(folder):
+    (path,) = folder.glob("labels.*")
+    found = tables.read_labels(path, NODES, True)
+    names = tables.sort_classes(found.values)
+    graph = Graph.from_edges(
+        *((), (), np.ones((12, 1)), found.values), label_names=names
+    )
+    graph = graph.with_split(**found.sets or {})
+    return [graph.labels, graph.train, graph.validation, graph.test]
+
+
+def _make_model(folder):
+    """A model as version 0.1 wrote it, in two files."""
+    result = pathlib.Path(__file__).parent / "results" / "saved_by_0.1.npz"
+    (folder / "result.npz").write_bytes(result.read_bytes())
+    found = load(result)
+    about = {
+        "nodes": [f"n{i}" for i in range(len(found.probabilities))],
+        "features": [f"x{i}" for i in range(found.sizes.features)],
+        "directed": False,
+        "self_loops": "drop",
+        "normalize": False,
+        "sparse": False,
+    }
+    checksum = hashlib.sha256(result.read_bytes()).hexdigest()
+    text = json.dumps({"format": 1, "sha256": checksum, "reading": about})
+    (folder / "model.json").write_text(text)
+
+
+def _read_model(folder):
+    result, settings = commands._load_model(folder)
+    return [result.probabilities, np.array([len(settings.nodes)])]
+
+
 def _dataset(format, files, prefix=""):
     layout = Layout(format, tuple(files), prefix)
 
@@ -191,6 +237,30 @@ def _make_graphsage(folder):
     np.save(folder / "toy-feats.npy", np.eye(12, 4))
 
 
+def _make_papers(folder):
+    numbers = range(24)
+    parts = {
+        "paper_terms": {str(i): {"AB": 1.0 + i, "AA": 2} for i in numbers},
+        "term_dictionary": {"AA": "graph", "AB": "node"},
+        "paper_references": [[i, (i + 1) % 24] for i in numbers],
+        "classification_papers": {"a": list(range(22)), "b": list(range(3, 24))},
+    }
+    for name, value in parts.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+
+
+def _make_movies(folder):
+    parts = {
+        "movie_tags.dat": ["2 7 1", "2 13 3", "10 7 2", "30 13 1", "40 99 1"],
+        "movie_genres.dat": ["2 War", "2 Action", "10 War", "30 War", "40 Action"],
+        "movie_directors.dat": ["2 ann Ann", "10 ann Ann", "40 bob Bob"],
+        "movie_actors_recovered.tsv": ["2 cy", "10 cy", "10 bob", "30 cy", "40 fay"],
+    }
+    for name, lines in parts.items():
+        rows = ["\t".join(line.split(" ", 2)) for line in ("movieID other", *lines)]
+        (folder / name).write_text("\n".join(rows) + "\n")
+
+
 def _make_wheel(folder):
     with zipfile.ZipFile(folder / "a.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("toy/data", b"some data " * 30)
@@ -247,6 +317,17 @@ KINDS = {
         f"edges {e}": Kind(_partial(_make_edges, e), _read_edges)
         for e in ("npz", "parquet", "csv")
     },
+    **{
+        f"labels {e}": Kind(_partial(_make_labels, e), _read_labels)
+        for e in ("parquet", "csv")
+    },
+    "model of 0.1": Kind(_make_model, _read_model, verified=True),
+    "papers": Kind(
+        _make_papers, _dataset("papers", DATASETS["cora2"].layouts[0].files)
+    ),
+    "hetrec": Kind(
+        _make_movies, _dataset("hetrec", DATASETS["movie"].layouts[0].files)
+    ),
     "planetoid": Kind(
         _make_planetoid,
         _dataset("planetoid", [_PREFIX + e for e in _ENDINGS], _PREFIX),
@@ -350,24 +431,21 @@ def run(name, count, seed=0):
                 damaged = damage(data, rng) if path == chosen else data
                 (folder / path).write_bytes(damaged)
             where = f"{name}, seed {seed}, case {case}, {chosen}"
-            tracemalloc.start()
-            began = time.process_time()
-            try:
-                found = kind.read(folder)
-            except ValueError as error:
+            found, error, seconds, peak = _attempt(kind, folder)
+            # Other threads of this process allocate too: a file is at fault only if it
+            # takes as much again.
+            if peak > allowed:
+                peak = min(peak, _attempt(kind, folder)[-1])
+            if isinstance(error, ValueError):
                 assert len(str(error)) > 20, (where, error)
                 outcome.refused += 1
-            except Exception as error:
+            elif error is not None:
                 raise AssertionError(f"{where}: {error!r}") from error
             else:
                 same = _same(found, right)
                 assert same or not kind.verified, where
                 outcome.right += same
                 outcome.other += not same
-            finally:
-                peak = tracemalloc.get_traced_memory()[1]
-                tracemalloc.stop()
-            seconds = time.process_time() - began
             assert seconds < 5, (where, seconds)
             assert peak <= allowed, (where, peak, used)
             outcome.seconds = max(outcome.seconds, seconds)
@@ -376,6 +454,21 @@ def run(name, count, seed=0):
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 200 << 10, (name, grown)
     return outcome
+
+
+def _attempt(kind, folder):
+    """Return what is read, or the error; processor seconds; and the most memory."""
+    found = error = None
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with fuzzing.alarm():
+            found = kind.read(folder)
+    except Exception as raised:
+        error = raised
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found, error, time.process_time() - began, peak
 
 
 def _same(found, right):

@@ -364,6 +364,26 @@ def test_callbacks_see_every_epoch():
     assert seen[::2] == result.history
 
 
+def test_a_callback_changes_nothing_by_what_it_does_with_records(tmp_path):
+    def spoil(record):
+        record["train_loss"] = np.float32(record["train_loss"])
+        record["epoch"] = np.int64(-1)
+        record["extra"] = np.ones(3)
+        return np.float64(1)
+
+    plain = fit(graphs.tiny("weighted"), ITERATIVE, SHORT)
+    spoilt = fit(
+        *(graphs.tiny("weighted"), ITERATIVE, SHORT),
+        callbacks=[spoil, spoil],
+        workdir=tmp_path / "work",
+    )
+    plain.save(tmp_path / "plain.npz")
+    spoilt.save(tmp_path / "spoilt.npz")
+    assert (tmp_path / "plain.npz").read_bytes() == (
+        tmp_path / "spoilt.npz"
+    ).read_bytes()
+
+
 def test_a_callback_may_stop_the_run():
     def stop(record):
         if record["epoch"] == 2:

@@ -24,6 +24,7 @@ from experiments.common.run_logging import NO_LOG, LogSettings
 from hopf_jax.datasets import load_dataset
 from hopf_jax.kernels import MODELS, kernel_to_json
 from hopf_jax.metrics import f1_scores, one_hot
+from hopf_jax.runtime import code_digest
 
 HELD_OUT = "held-out "  # Cell.split of `split_known`, followed by the turn.
 HELD_OUT_PARTS = 4
@@ -63,7 +64,7 @@ class Cell:
             "split": self.split,
             "config": dataclasses.asdict(self.config),
             "versions": output.versions(),
-            "code": output.code_digest(),
+            "code": code_digest(),
         }
 
     @property

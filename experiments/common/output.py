@@ -1,8 +1,6 @@
 """Result files, written atomically, with the provenance of their figures."""
 
-import ast
 import functools
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -20,9 +18,6 @@ from hopf_jax.runtime import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = pathlib.Path("results")
-
-# Modules of the library that compute no number of a result.
-_NO_NUMBERS = ("__init__.py", "plots.py", "callbacks.py", "signals.py")
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
@@ -55,13 +50,6 @@ def read_json(path: pathlib.Path) -> Any:
         return json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
-
-
-def remove_partial(path: pathlib.Path) -> None:
-    """Remove the temporary files of processes that were killed while writing `path`."""
-    if "://" not in os.fspath(path):
-        for left in path.parent.glob(f".{path.name}.*"):
-            left.unlink(missing_ok=True)
 
 
 def remove(path: pathlib.Path) -> None:
@@ -115,22 +103,6 @@ def commit() -> str | None:
         return git("rev-parse", "HEAD") + ("-changed" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-@functools.cache
-def code_digest() -> str:
-    """Return a digest of the library's code without comments and docstrings."""
-    package = pathlib.Path(hopf_jax.__file__).parent
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        if file.name in _NO_NUMBERS:
-            continue
-        tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                node.value.value = None  # A docstring.
-        digest.update(f"{file.relative_to(package)}\n{ast.dump(tree)}\n".encode())
-    return digest.hexdigest()[:16]
 
 
 def log(text: str) -> None:

@@ -25,13 +25,15 @@ from experiments.common import cells, output
 from experiments.common.cells import Cell, Record
 from experiments.common.run_logging import NO_LOG, LogSettings
 from hopf_jax.datasets import DatasetError
+from hopf_jax.runtime import num_threads
 
 Done = tuple[Cell, Record | None, str]  # A cell, its record, or why it has none.
 Keep = Callable[[Cell], Done]
 
-_SINGLE_THREADED = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_SINGLE_THREADED = dict.fromkeys(
+    ("PJRT_NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+)
 _GRACE = 15.0  # Seconds; batch systems give 30 from SIGTERM to SIGKILL.
-_XLA_FLAG = "--xla_cpu_multi_thread_eigen=false"
 
 
 def default_workers() -> int:
@@ -126,8 +128,11 @@ def _stopping(bar: tqdm) -> Iterator[None]:
 
 
 def _run(missing: list[Cell], keep: Keep, workers: int) -> Generator[Done]:
+    # Products are rounded by the number of threads: on a CPU a cell has one, whether it
+    # is the last that is missing or one of many.
+    here = jax.default_backend() != "cpu" or num_threads() == 1
     with _stopped_by_sigterm():
-        if workers <= 1 or len(missing) == 1:
+        if here and (workers <= 1 or len(missing) == 1):
             for cell in missing:
                 yield keep(cell)
         else:
@@ -183,10 +188,8 @@ def _run_parallel(missing: list[Cell], keep: Keep, workers: int) -> Iterator[Don
 @contextlib.contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield worker processes with one thread each, which end with this one."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    alone = _SINGLE_THREADED | {"XLA_FLAGS": f"{flags} {_XLA_FLAG}".strip()}
-    before = {name: os.environ.get(name) for name in alone}
-    os.environ.update(alone)
+    before = {name: os.environ.get(name) for name in _SINGLE_THREADED}
+    os.environ.update(_SINGLE_THREADED)
     executor = ProcessPoolExecutor(
         workers, get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
+import jax
 import numpy as np
 
 from hopf_jax.batching.loader import Group, Loader, LoaderSettings, prefetch
 from hopf_jax.batching.padding import Batch, Layout, fill, stack
 from hopf_jax.batching.sparse import Array
 from hopf_jax.graph import Graph
-from hopf_jax.runtime import OneDevice, StepSharding, share_out
+from hopf_jax.runtime import OneDevice, StepSharding, check_memory, share_out
 
 
 class ShardedLoader(Loader):
@@ -84,6 +85,14 @@ class ShardedLoader(Loader):
         """Return the batches of every lane, two rows or more, and their numbers."""
         rows = max(2, *map(len, lanes))
         first = next(members[0] for members in lanes if len(members))
+        one = jax.tree.leaves(self._padded(first, epoch, layout))
+        check_memory(
+            rows
+            * len(self.sharding.own_lanes)
+            * sum(np.asarray(x).nbytes for x in one),
+            f"Steps of {len(lanes):,} subgraphs",
+            "Lower batches_per_step or batch_size.",
+        )
         batches: list[Batch] = []
         numbers = []
         for members in (lanes[n] for n in self.sharding.own_lanes):

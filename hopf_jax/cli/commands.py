@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import importlib
-import json
 import os
 import pathlib
 import sys
@@ -24,7 +23,7 @@ from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph, split_graph
 from hopf_jax.kernels import find_kernel
 from hopf_jax.results import Result, load_with_notes, save
-from hopf_jax.runtime import sha256, write_atomically
+from hopf_jax.runtime import read_json, sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 _RESULT = "result.npz"
@@ -363,7 +362,7 @@ def _part(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 def _read_description(folder: pathlib.Path) -> dict[str, Any]:
     """Return how tables were read, from the second file that version 0.1 wrote."""
-    data = json.loads((folder / _DESCRIPTION).read_bytes())
+    data = read_json(folder / _DESCRIPTION)
     if data["format"] != 1:
         raise ValueError(f"format {data['format']}, this version reads 1")
     if sha256(folder / _RESULT) != data["sha256"]:

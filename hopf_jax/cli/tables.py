@@ -15,6 +15,7 @@ import itertools
 import os
 import pathlib
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from hopf_jax.runtime import (
 
 _FORMATS = (".csv", ".tsv", ".parquet", ".npz")
 _ROWS_AT_ONCE = 1024
+_BYTES_PER_NAME = 64  # Of a node or a column, in a list.
 # What begins a formula; with apostrophes in front, so that reading undoes writing.
 _EXECUTED = re.compile(r"'*[=+\-@\t\r]")
 _CSR = ("data", "indices", "indptr", "shape")
@@ -322,7 +324,8 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
             matrix = sp.csr_array((data, indices, indptr), tuple(shape))
             check_sparse(matrix, "the matrix")
         except (ValueError, TypeError, IndexError) as error:
-            raise ValueError(f"{path} does not hold a CSR matrix: {error}.") from None
+            reason = str(error).rstrip(".")
+            raise ValueError(f"{path} does not hold a CSR matrix: {reason}.") from None
     else:
         wide = [name for name, array in arrays.items() if array.ndim == 2]
         if len(wide) != 1:
@@ -333,7 +336,8 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
         matrix = arrays[wide[0]]
     count, width = matrix.shape
     for number in matrix.shape:  # An array [N, 0] takes no bytes, but its names do.
-        check_limit(number, os.path.getsize(path), f"{path}: names of its axes")
+        needed = _BYTES_PER_NAME * number
+        check_limit(needed, os.path.getsize(path), f"{path}: names of its axes")
     nodes = _texts(arrays.get("nodes", np.arange(count)))
     if len(nodes) != count:
         raise ValueError(
@@ -356,12 +360,14 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
         if not schema.names:
             raise ValueError("it has no columns")
         # Texts stay numbered: one long text, repeated, takes hardly any bytes.
-        texts = [
-            field.name
-            for field in schema
-            if pyarrow.types.is_string(field.type)
-            or pyarrow.types.is_large_string(field.type)
-        ]
+        texts, types = [], pyarrow.types
+        for field in schema:
+            if types.is_nested(field.type):
+                raise ValueError(
+                    f"column {field.name!r} holds neither numbers nor text"
+                )
+            if any(kind(field.type) for kind in _texts_of(types)):
+                texts.append(field.name)
         opened = pq.ParquetFile(file, read_dictionary=texts)
         cells = opened.metadata.num_rows * len(schema.names)
         check_limit(8 * cells, size, "its cells")
@@ -370,6 +376,14 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
         # An index that pandas stored is no column.
         table = table.select([n for n in table.column_names if not _is_index(n)])
         return list(table.column_names), [_values(c) for c in table.columns]
+
+
+def _texts_of(types: Any) -> tuple[Any, ...]:
+    """Return the tests of pyarrow for texts and bytes."""
+    return (
+        *(types.is_string, types.is_large_string),
+        *(types.is_binary, types.is_large_binary),
+    )
 
 
 def _is_index(name: str) -> bool:
@@ -426,7 +440,8 @@ def _find(
     except KeyError:
         row = next(i for i, node in enumerate(column) if node not in index)
         raise ValueError(
-            f"{path}, row {row + 1}: node {column[row]!r} is not in the features."
+            f"{path}, row {row + 1}: node {reprlib.repr(column[row])} is not in the "
+            "features."
         ) from None
 
 
@@ -438,14 +453,15 @@ def _numbers(cells: list[str], place: Any, path: Path) -> np.ndarray:
         at = next(i for i, cell in enumerate(cells) if not _is_number(cell))
         where, column = place(at)
         raise ValueError(
-            f"{path}, {where}: {cells[at]!r} in column {column!r} is not a number."
+            f"{path}, {where}: {reprlib.repr(cells[at])} in column "
+            f"{reprlib.repr(column)} is not a number."
         ) from None
 
 
 def _check_unique(nodes: list[str], path: Path) -> None:
     if len(set(nodes)) < len(nodes):
         twice, _ = collections.Counter(nodes).most_common(1)[0]
-        raise ValueError(f"{path} lists node {twice!r} twice.")
+        raise ValueError(f"{path} lists node {reprlib.repr(twice)} twice.")
 
 
 def _masks(

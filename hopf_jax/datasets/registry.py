@@ -4,6 +4,8 @@ import dataclasses
 import pathlib
 import types
 
+from hopf_jax.runtime import TemporaryError
+
 # Sha256 by dataset and file; `sha256sum --check` reads the same list.
 CHECKSUMS: dict[str, dict[str, str]] = {}
 for _line in pathlib.Path(__file__).with_name("SHA256SUMS").read_text().splitlines():
@@ -21,6 +23,10 @@ for _line in pathlib.Path(__file__).with_name("SIZES").read_text().splitlines():
 
 class DatasetError(RuntimeError, ValueError):
     """The files of a dataset cannot be found, or are not what they should be."""
+
+
+class DownloadError(DatasetError, TemporaryError):
+    """The files cannot be downloaded or written now; later they perhaps can."""
 
 
 @dataclasses.dataclass(frozen=True)

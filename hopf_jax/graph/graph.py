@@ -33,7 +33,9 @@ from hopf_jax.graph.validation import (
     check_whole,
     to_array,
 )
+from hopf_jax.runtime import check_memory
 
+_BYTES_PER_NODE = 48  # At least: row pointers of A and of what it is made from.
 _log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
@@ -294,6 +296,11 @@ class Graph:
         if features is not None:
             found = read_features(features, missing, names or None)
         n = _count_nodes(found, labels, num_nodes, senders, receivers)
+        check_memory(
+            _BYTES_PER_NODE * n,
+            f"A graph of {n:,} nodes",
+            "Is num_nodes right, and are all ids those of nodes?",
+        )
         if names and len(names) != n:
             raise ValueError(
                 f"node_names has {len(names)} names, but features has {n} rows. Give "

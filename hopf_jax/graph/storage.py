@@ -74,9 +74,9 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             multilabel=meta["multilabel"],
             label_names=tuple(meta["label_names"]),
             directed=meta["directed"],
-            feature_names=tuple(meta.get("feature_names", ())),
-            missing_values=meta.get("missing_values", False),
-            positional=meta.get("positional", False),
+            feature_names=tuple(meta["feature_names"]),
+            missing_values=meta["missing_values"],
+            positional=meta["positional"],
             classes=classes_from_json(
                 meta.get("classes", []), len(meta["label_names"])
             ),
@@ -148,6 +148,14 @@ def _read_meta(folder: pathlib.Path) -> dict[str, Any]:
         and all(isinstance(name, str) for name in names),
         "directed": isinstance(meta["directed"], bool),
     }
+    columns = meta.setdefault("feature_names", [])
+    valid["feature_names"] = (
+        isinstance(columns, list)
+        and all(isinstance(name, str) for name in columns)
+        and len(columns) in (0, meta["num_features"])
+    )
+    for name in ("missing_values", "positional"):
+        valid[name] = isinstance(meta.setdefault(name, False), bool)
     for name, holds in valid.items():
         if not holds:
             raise ValueError(f"{name} of {_META} is {reprlib.repr(meta[name])}.")

@@ -8,9 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.config import Number, Whole, check
+from hopf_jax.runtime import check_memory
 
 # Larger arrays are checked piece by piece, so that a memory map is never held whole.
 _VALUES_AT_ONCE = 1 << 22
+_BYTES_PER_COLUMN = 32  # At least: what a scaling keeps, also of an empty column.
 
 
 def check_value(value: Any, name: str, constraint: Whole | Number) -> Any:
@@ -164,6 +166,11 @@ def check_features(
             f"features has shape {matrix.shape}; it must be [nodes, features]. "
             "Reshape a single feature with features[:, None]."
         )
+    check_memory(
+        _BYTES_PER_COLUMN * matrix.shape[1],
+        f"{matrix.shape[1]:,} columns of features",
+        "Leave out the empty ones.",
+    )
     if sparse:
         with np.errstate(over="ignore"):
             # A copy: merging duplicates works in place.

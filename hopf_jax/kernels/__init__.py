@@ -1,6 +1,7 @@
 """Kernels: Table 1, aggregators F(A), Eq. 1, and weights for them."""
 
 from hopf_jax.kernels.aggregators import (
+    AGGREGATES,
     Aggregate,
     lstm,
     mean,

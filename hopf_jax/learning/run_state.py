@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import json
 import operator
+import platform
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ import scipy.sparse as sp
 
 from hopf_jax.config import Config
 from hopf_jax.graph import Graph
-from hopf_jax.kernels import Kernel, kernel_to_json
+from hopf_jax.kernels import AGGREGATES, Kernel, kernel_to_json
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.stopping import Patience
-from hopf_jax.runtime import digest
+from hopf_jax.runtime import code_digest, digest, function_digest, num_threads
 
 _FORMAT = 3  # Of checkpoints; version 0.1 wrote format 1.
 _PLAIN = ("iterations", "best", "finished")  # Fields saved as they are.
@@ -190,17 +191,28 @@ def identify(
     """Return what the numbers of a run depend on, as plain data; graphs as digests.
 
     Excludes `Execution`, so that a job killed for lack of memory can resume with less.
+    On a CPU, the number of threads is part of it: it changes the order of sums.
     """
     versions = {f"version of {n}": importlib.metadata.version(n) for n in _PACKAGES}
+    versions["version of Python"] = platform.python_version()
     # Of the imported code, which may differ from the installed package.
     package = importlib.import_module(__name__.partition(".")[0])
     versions[f"version of {package.__name__}"] = package.__version__
+    versions[f"code of {package.__name__}"] = code_digest()
     settings = {f"config.{n}": v for n, v in dataclasses.asdict(config).items()}
     table = {f"kernel.{n}": v for n, v in kernel_to_json(kernel).items()}
+    if AGGREGATES.get(kernel.aggregate.name) != kernel.aggregate:
+        for field in dataclasses.fields(kernel.aggregate):
+            value = getattr(kernel.aggregate, field.name)
+            value = function_digest(value) if callable(value) else value
+            table[f"kernel.aggregate.{field.name}"] = value
     about: dict[str, Any] = {"format": _FORMAT}
     about |= {f"graph {i}": _digest_graph(graph) for i, graph in enumerate(graphs)}
     about |= {f"seed {i}": seed for i, seed in enumerate(seeds)}
-    return about | table | settings | versions | {"backend": jax.default_backend()}
+    about |= table | settings | versions | {"backend": jax.default_backend()}
+    if about["backend"] == "cpu":
+        about["number of threads, which PJRT_NPROC sets,"] = num_threads()
+    return about
 
 
 def _digest_graph(graph: Graph) -> str:

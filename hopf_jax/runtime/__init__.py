@@ -1,9 +1,10 @@
 """What surrounds training: files, checkpoints, signals, processes, devices."""
 
 from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
-from hopf_jax.runtime.checkpoints import checkpointed, digest
+from hopf_jax.runtime.checkpoints import checkpointed, digest, read_checkpoint
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
+from hopf_jax.runtime.identity import code_digest, function_digest, num_threads
 from hopf_jax.runtime.memory import check_memory
 from hopf_jax.runtime.optional import import_or_explain
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out

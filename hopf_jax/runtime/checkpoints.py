@@ -173,8 +173,7 @@ class Checkpoints:
         problems: dict[str, str] = {}
         for name in sorted(self._names(), key=_number, reverse=True):
             try:
-                arrays = self._reader.restore(self._folder / name / _ITEM)
-                meta = _unseal(arrays)
+                meta, arrays = _read(self._reader, self._folder / name)
             except Exception as error:  # Damaged files fail in many ways.
                 problems[name] = f"{type(error).__name__}: {error}"
                 continue
@@ -283,6 +282,23 @@ class Checkpoints:
         self._saved, self._saved_epochs = self._latest, self._latest.num_epochs
         ended = time.monotonic()
         self._earliest = ended + (ended - begun) / _COST
+
+
+def read_checkpoint(folder: str | os.PathLike) -> Packed:
+    """Return the plain data and the arrays of one checkpoint; raise if it is damaged.
+
+    The plain data are the `identity` and the `notes` of the run, and its `state`.
+    """
+    import orbax.checkpoint as ocp
+    from etils import epath
+
+    with ocp.StandardCheckpointer() as reader:
+        return _read(reader, epath.Path(folder).absolute())
+
+
+def _read(reader: Any, folder: Any) -> Packed:
+    arrays = reader.restore(folder / _ITEM)
+    return _unseal(arrays), arrays
 
 
 def _number(name: str) -> int:

@@ -40,6 +40,8 @@ def tiny(monkeypatch):
         return paper_split(graph, percent=60, fold=fold)
 
     cells._load.cache_clear()
+    # Cells of one thread are run in this process, which has the small graph.
+    monkeypatch.setenv("PJRT_NPROC", "1")
     for module in (cells, inductive, job, reproduce):
         monkeypatch.setattr(module, "load_dataset", load)
     yield

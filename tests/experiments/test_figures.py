@@ -137,6 +137,31 @@ def test_a_worker_that_is_killed_is_tried_alone(tmp_path, monkeypatch):
     assert "perhaps out of memory" in problems[2]
 
 
+@pytest.mark.parametrize(("threads", "pools"), [("1", []), ("2", [1])])
+def test_a_cell_alone_has_one_thread_like_those_of_a_pool(
+    threads, pools, tmp_path, monkeypatch
+):
+    cell = cells.Cell("cora", "gcn", 1, Config(), split="transductive")
+    started = []
+
+    class Pool:
+        def submit(self, call, cell):
+            future = Future()
+            future.set_result(call(cell))
+            return future
+
+    @contextmanager
+    def pool(workers):
+        started.append(workers)
+        yield Pool()
+
+    monkeypatch.setenv("PJRT_NPROC", threads)
+    monkeypatch.setattr(runner, "pool", pool)
+    monkeypatch.setattr(cells, "run", lambda cell, *_: {cell: {"scores": {}}})
+    assert set(runner.run_cells([cell], tmp_path, workers=2)) == {cell}
+    assert started == pools
+
+
 # Provenance
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import shlex
 import signal
@@ -19,6 +20,8 @@ from etils import epath
 import hopf_jax
 from experiments import faults, job, launch, reproduce
 from experiments.common import arguments, cells, output
+from hopf_jax.datasets.registry import DownloadError
+from hopf_jax.runtime import publishing
 from tests import buckets, graphs
 
 JOBS = output.ROOT / "experiments" / "jobs"
@@ -33,7 +36,10 @@ def test_a_job_writes_its_files_and_is_idempotent(tiny, tmp_path, monkeypatch, c
     command += ["--workdir", str(tmp_path), "--log-json", str(tmp_path / "log")]
     command += ["--tensorboard", str(tmp_path / "board")]
     monkeypatch.setattr(output, "commit", lambda: "abc")
-    (tmp_path / ".result.npz.0123").write_text("left by one that was killed")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    left = f".result.npz.{publishing._host()}.{killed.pid}.1.01234567.part"
+    (tmp_path / left).write_text("left by one that was killed")
     assert job.main(command) == 0
     files = [tmp_path / "result.npz", tmp_path / "scores.json"]
     first = [path.read_bytes() for path in files]
@@ -76,10 +82,10 @@ def test_a_job_names_mistakes_and_exits_with_2(tiny, command, said, capsys):
 
 def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     command = ["--kills", "2", "--dataset", "planted", "--model", "ss-ica", "--cache"]
-    assert (
-        faults.main([*command, "--max-epochs", "40", "--workdir", str(tmp_path)]) == 0
-    )
+    command += ["--damage", "--max-epochs", "40", "--workdir", str(tmp_path)]
+    assert faults.main(command) == 0
     found = output.read_json(tmp_path / "faults" / "faults.json")
+    assert found["went_back"] == 0
     assert found["same"] == {"result.npz": True, "scores.json": True}
     assert found["by_signal"] == {"SIGKILL": 1, "SIGTERM": 1}
     assert found["starts"] == 3 and found["epochs"] <= found["epochs_run"]
@@ -91,14 +97,93 @@ def test_killed_at_random_a_job_ends_with_the_same_bytes(tmp_path, capsys):
     assert left == [".result.npz.12", "checkpoints/9.orbax-tmp"]
 
 
-@graphs.needs("cora")
+@pytest.mark.parametrize(
+    "kind", ["folder added", "byte flipped", "file removed", "contents removed"]
+)
+def test_damage_leaves_one_checkpoint_intact(kind, tmp_path, monkeypatch):
+    made = tmp_path / "work"
+    config = hopf_jax.Config(num_hops=1, hidden_size=2, max_epochs=3, folds=0)
+    graph = hopf_jax.split_graph(graphs.tiny())
+    hopf_jax.fit(graph, "gcn", config, workdir=made, progress=False)
+    before = faults._intact(made, set())
+    assert len(before) == 2
+    rng, damaged = random.Random(0), set()
+    rng.choice = lambda some: kind if kind in some else some[-1]
+    assert faults.damage(made, damaged, rng) == kind
+    kept = faults._intact(made, damaged)
+    assert len(kept) == (2 if kind == "folder added" else 1) and kept.items() <= (
+        before.items()
+    )
+    # The only one that is left is never damaged.
+    for _ in range(3):
+        faults.damage(made, damaged, random.Random(1))
+    assert faults._intact(made, damaged)
+
+
+@graphs.needs("pubmed")
 @pytest.mark.slow
-def test_20_kills_of_i_nip_mean_on_cora(tmp_path, capsys):
-    assert faults.main(["--cache", "--workdir", str(tmp_path)]) == 0
+def test_50_kills_on_pubmed_with_damage_in_between(tmp_path, capsys):
+    command = ["--kills", "50", "--dataset", "pubmed", "--damage", "--cache"]
+    assert (
+        faults.main([*command, "--max-epochs", "60", "--workdir", str(tmp_path)]) == 0
+    )
     found = output.read_json(tmp_path / "faults" / "faults.json")
-    assert found["kills"] == 20 and sum(found["by_signal"].values()) == 20
+    assert found["kills"] == 50 and found["by_signal"] == {"SIGKILL": 25, "SIGTERM": 25}
+    assert len(found["damage"]) == 4 and found["went_back"] == 0
     assert all(found["same"].values()) and found["left_over"] == []
     assert "Same bytes: {'result.npz': True" in capsys.readouterr().out
+
+
+def full(*given, **more):
+    raise OSError(28, "No space left on device")
+
+
+def refused_by_tensorstore(*given, **more):
+    raise ValueError("RESOURCE_EXHAUSTED: Error writing: No space left on device")
+
+
+def offline(*given, **more):
+    raise DownloadError("cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("place", "fails"),
+    [
+        ("orbax.checkpoint.CheckpointManager.save", full),
+        ("orbax.checkpoint.CheckpointManager.save", refused_by_tensorstore),
+        ("hopf_jax.results.serialization.write_atomically", full),
+        ("experiments.common.output.write_atomically", full),
+        ("experiments.job.load_dataset", offline),
+    ],
+)
+def test_what_may_pass_is_75(place, fails, tiny, tmp_path, monkeypatch, capsys):
+    command = ["--dataset", "planted", "--model", "ss-ica", "--max-epochs", "2"]
+    command += ["--workdir", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, fails)
+        assert job.main(command) == os.EX_TEMPFAIL == 75
+    assert "try again: " in capsys.readouterr().err
+    assert job.main(command) == 0  # Once there is space, or a network.
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file system of its own")
+def test_a_disk_that_is_full(tmp_path):
+    workdir = tmp_path / "work"
+    workdir.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", workdir]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    command = [sys.executable, "-m", "experiments.job", "--dataset", "planted"]
+    command += ["--model", "gcn", "--max-epochs", "2", "--workdir", workdir]
+    try:
+        done = subprocess.run(command, cwd=output.ROOT, capture_output=True, text=True)
+        assert done.returncode == 75, done.stderr
+        grow = ["mount", "-o", "remount,size=64m", workdir]
+        subprocess.run(grow, check=True)
+        done = subprocess.run(command, cwd=output.ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    finally:
+        subprocess.run(["umount", workdir], check=True)
 
 
 # A cell of a table

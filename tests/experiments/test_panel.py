@@ -106,7 +106,7 @@ def test_the_summary_ranks_and_counts_what_falls_short():
 
 
 def test_saved_graphs_are_not_run_again(tmp_path, monkeypatch):
-    saved = {"source": panel.output.code_digest(), "record": records()["a"]}
+    saved = {"source": panel.code_digest(), "record": records()["a"]}
     panel.output.write_json(tmp_path / "a.json", saved)
     monkeypatch.setattr(panel, "run_graph", None)  # Would fail if it were called.
     assert dict(panel.run_graphs(["a"], tmp_path)) == {"a": records()["a"]}

@@ -120,7 +120,7 @@ def test_other_settings_are_other_cells(pretended, tmp_path, monkeypatch):
     run(tmp_path, models="bl-node", folds="1")
     run(tmp_path, "--seed", "1", models="bl-node", folds="1")
     assert len(kept(tmp_path)) == 2
-    monkeypatch.setattr(output, "code_digest", lambda: "other code")
+    monkeypatch.setattr(cells, "code_digest", lambda: "other code")
     _, first = run(tmp_path, models="bl-node", folds="1")
     assert len(kept(tmp_path)) == 3
     # A damaged cell is computed again.

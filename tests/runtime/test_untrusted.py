@@ -4,15 +4,20 @@ import gzip
 import io
 import json
 import os
+import pathlib
+import shutil
 import struct
 import tracemalloc
 import zipfile
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
-from hopf_jax.cli import tables
+from hopf_jax.cli import commands, tables
 from hopf_jax.runtime import (
     check_memory,
     load_npz,
@@ -33,6 +38,16 @@ READERS = {
     "features.npz": lambda path: tables.read_features(path, True),
     "features.parquet": lambda path: tables.read_features(path, True),
 }
+
+
+def read_model(path):
+    """Read a model of version 0.1, of whose two files the second is `path`."""
+    saved = pathlib.Path(__file__).parents[1] / "results" / "saved_by_0.1.npz"
+    shutil.copy(saved, path.with_name("result.npz"))
+    return commands._read_description(path.parent)
+
+
+READERS["model.json"] = read_model
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -200,6 +215,49 @@ def test_an_allocation_beyond_the_machine_is_refused():
         check_memory(10**30, "This", "Use less.")
 
 
+@pytest.mark.parametrize("num_nodes", [10**12, 10**15])
+def test_more_nodes_than_any_machine_holds(num_nodes):
+    with pytest.raises(ValueError, match=r"nodes would take .*Is num_nodes right"):
+        Graph.from_edges([0], [1], num_nodes=num_nodes)
+    with pytest.raises(ValueError, match=r"nodes would take .*ids those of nodes"):
+        Graph.from_edges([0], [num_nodes])
+
+
+def test_more_columns_than_any_machine_holds():
+    with pytest.raises(ValueError, match=r"columns of features would take .*empty"):
+        Graph.from_edges([0], [1], sp.csr_array((2, 2**45)), [0, 1])
+
+
+def test_more_subgraphs_per_step_than_any_machine_holds(monkeypatch):
+    with pytest.raises(ValueError, match="batches_per_step is 1000000000"):
+        Config(batches_per_step=10**9)
+    monkeypatch.setattr("hopf_jax.runtime.memory.physical_memory", lambda: 10**6)
+    config = Config(num_hops=1, hidden_size=2, max_epochs=1, batches_per_step=2**16)
+    with pytest.raises(ValueError, match=r"Steps of 65,536 subgraphs .*batches_per"):
+        fit(graphs.tiny(), "gcn", config, progress=False)
+
+
+def test_names_of_columns_that_a_matrix_only_claims(tmp_path):
+    path = tmp_path / "features.npz"
+    parts = {"data": [1.0], "indices": [0], "indptr": [0, 1], "shape": [1, 2**26]}
+    np.savez(path, **parts)
+    used, message = peak(tables.read_features, path, True)
+    assert "names of its axes would take" in message and used < 8 << 20
+
+
+def test_parquet_of_lists_and_of_long_bytes(tmp_path):
+    path = tmp_path / "features.parquet"
+    pq.write_table(pa.table({"node": ["a"], "x": [[1.0, 2.0]]}), path)
+    with pytest.raises(ValueError, match="column 'x' holds neither numbers nor text"):
+        tables.read_features(path, True)
+    long = pa.array([b"a" * 200_000] * 1500)
+    pq.write_table(pa.table({"node": long, "x": np.zeros(1500)}), path)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ValueError, match=r"lists node 'aaaa.{0,40}\.\.\..* twice"):
+        tables.read_features(path, True)
+    assert pa.total_allocated_bytes() <= before
+
+
 # What is in the files, once they are read
 
 
@@ -249,9 +307,13 @@ def change(folder, name, make):
     np.save(folder / f"{name}.npy", make(array))
 
 
-def relabel(folder, names):
+def rewrite(folder, **fields):
     about = folder / "graph.json"
-    about.write_text(json.dumps(json.loads(about.read_text()) | {"label_names": names}))
+    about.write_text(json.dumps(json.loads(about.read_text()) | fields))
+
+
+def relabel(folder, names):
+    rewrite(folder, label_names=names)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +329,10 @@ def relabel(folder, names):
         (lambda f: relabel(f, ["a", "a", "b"]), "as is an earlier name"),
         (lambda f: relabel(f, ["a", "b"]), "2 names of 3 labels"),
         (lambda f: relabel(f, [1, 2, 3]), "label_names of graph.json"),
+        (lambda f: rewrite(f, feature_names=[1, 2]), "feature_names of graph.json"),
+        (lambda f: rewrite(f, feature_names=["x"]), "feature_names of graph.json"),
+        (lambda f: rewrite(f, missing_values="x"), "missing_values of graph.json"),
+        (lambda f: rewrite(f, positional=[]), "positional of graph.json"),
     ],
 )
 def test_a_mapped_graph_is_checked_as_the_constructor_checks(spoil, message, tmp_path):
