@@ -634,6 +634,11 @@ def check_arguments(
 def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     check_arguments(graph, config, execution, seed)
+    if not graph.known.any():
+        raise ValueError(
+            "The graph has no train nodes, because none has a label. Give the labels "
+            "that are known when you make it: Graph.from_networkx(..., labels=...)."
+        )
     for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(

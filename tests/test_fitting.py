@@ -489,7 +489,7 @@ def test_a_row_that_the_table_has_gives_what_its_name_gives(base):
 def test_bad_input_is_told():
     graph = graphs.tiny()
     unknown = Graph.from_scipy(graph.adjacency, graph.features)
-    with pytest.raises(ValueError, match=r"no train nodes.*with_split"):
+    with pytest.raises(ValueError, match=r"no train nodes.*labels="):
         fit(unknown)
     empty = Graph.from_edges(
         [0], [1], np.zeros((3, 0)), [0, 1, 0], train=[0], validation=[1]
