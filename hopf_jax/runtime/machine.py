@@ -20,8 +20,8 @@ _PACKAGES = (
 def devices() -> list[jax.Device]:
     """Return the devices that JAX computes on, in this process.
 
-    >>> [device.platform for device in devices()][:1]  # doctest: +SKIP
-    ['cpu']
+    >>> len(devices()) > 0
+    True
     """
     return jax.local_devices()
 
