@@ -199,8 +199,8 @@ class Config:
       precision: Number format of products, "float32" or "bfloat16". The latter halves
         the memory of hidden layers, and is fast on TPUs and GPUs. Weights, optimizer,
         sums over neighbours and the loss stay float32.
-      features: "auto" (columns are standardised, rows of a bag of words scaled to sum
-        to 1, constant columns left out; `Graph.describe` says which), or "as-is".
+      features: "auto" (columns are standardised, rows of a bag of words scaled to one
+        sum, constant columns left out; `Graph.describe` says which), or "as-is".
 
     >>> Config(dropout=1)
     Traceback (most recent call last):

@@ -62,7 +62,9 @@ def test_kinds_of_matrices_are_told_apart(features, kind):
     assert sp.issparse(scaled) == sp.issparse(features)
     rows = abs(dense(scaled)).sum(axis=1)
     if kind == "bag of words":
-        np.testing.assert_allclose(rows[rows > 0], 1, rtol=1e-5)
+        np.testing.assert_allclose(rows[rows > 0], rows.max(), rtol=1e-5)
+        norms = np.square(dense(scaled)).sum(axis=1)
+        assert np.sqrt(norms.mean()) == pytest.approx(3, rel=1e-5)
     else:
         squares = np.square(dense(scaled)).mean(axis=0)
         assert (squares > 0.3).all() and (squares < 3).all()
