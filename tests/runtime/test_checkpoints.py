@@ -179,6 +179,14 @@ def test_a_run_resumes_with_less_memory(whole, tmp_path):
     np.testing.assert_allclose(again.probabilities, whole[0].probabilities, atol=1e-4)
 
 
+def test_another_number_of_devices_is_announced(tmp_path, monkeypatch):
+    stop(tmp_path, 4)
+    several = property(lambda plan: {"devices": 4, "chunk_edges": plan.chunk_edges})
+    monkeypatch.setattr("hopf_jax.learning.plan.Plan.notes", several)
+    with pytest.warns(UserWarning, match="devices is 4, but 1 in the .* digits"):
+        run(tmp_path)
+
+
 def test_a_checkpoint_of_version_0_1_is_refused_by_name(tmp_path, monkeypatch):
     def seal_as_then(meta, arrays, seal=checkpoints._seal):
         identity = {"format": 1, "seed": 0, "version of hopf_jax": "0.1.0"}
