@@ -1,30 +1,33 @@
 """`Graph`: an attributed graph on the host, validated when it is made."""
 
 import dataclasses
+import functools
 import logging
+from collections.abc import Hashable
 from typing import Any, Self
 
 import jraph
 import numpy as np
 import scipy.sparse as sp
 
+from hopf_jax.graph import conversion
 from hopf_jax.graph.description import describe_graph
 from hopf_jax.graph.encoding import encode_columns
 from hopf_jax.graph.features import NodeFeatures, read_features
-from hopf_jax.graph.frames import align, is_series, plain
-from hopf_jax.graph.labels import check_labels, gather_labels
+from hopf_jax.graph.labels import Label, check_labels, gather_labels
 from hopf_jax.graph.mistakes import (
     check_attribute,
     check_call,
     check_mask,
     check_size,
     number_from_one,
+    which_call,
 )
+from hopf_jax.graph.names import NodeIndex, call_ends, name_nodes
 from hopf_jax.graph.positions import make_positions
 from hopf_jax.graph.validation import (
     check_csr,
     check_edges,
-    check_nodes,
     check_sparse,
     check_split,
     check_whole,
@@ -40,8 +43,8 @@ SPLITS = ("train", "validation", "test")
 class Graph:
     """An attributed graph with labels, features and a split.
 
-    Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`, `from_jraph`
-    or `from_pyg`, which share these arguments:
+    Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`,
+    `from_pandas`, `from_jraph` or `from_pyg`, which share these arguments:
 
     Args:
       features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map; or a
@@ -52,7 +55,8 @@ class Graph:
       labels: Class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
         Unknown labels are -1, NaN, None or "" among ids and names. In a matrix they are
         rows with a NaN; in a one-hot matrix also rows of zeros.
-      train, validation, test: Masks [N] or node ids. Nodes of a set must be labelled.
+      train, validation, test: Masks [N], or names or ids of nodes. Nodes of a set must
+        be labelled.
       directed: Keep the direction of edges; `Config.directions` says whether receivers
         read their senders only. Otherwise the adjacency matrix A becomes max(A, A^T).
       self_loops: "drop", or "keep". With a self-loop a training node reads its own
@@ -60,9 +64,15 @@ class Graph:
       multilabel: Whether there are several labels per node; None to infer it from the
         labels.
       label_names: C names, or a dictionary from ids to names.
+      node_names: N names of the nodes, any hashable values, in the order of the rows.
+        The nodes of networkx and the index of pandas are names without it.
 
-    The rows of a DataFrame or a Series are placed by its index: the nodes of a networkx
-    graph, or 0 to N - 1. Nodes without a row among the labels are unlabelled. Ids of
+    Wherever the library asks for a node, give its name, if nodes have names, or its id,
+    0 to N - 1. Names that are whole numbers, but not 0 to N - 1 in order, take
+    precedence over ids.
+
+    The rows of a DataFrame or a Series are placed by its index: the names of the nodes,
+    or 0 to N - 1. Nodes without a row among the labels are unlabelled. Ids of
     classes that are not 0 to C - 1 become names of classes.
 
     Duplicate edges are merged: their weights are summed; without weights they count
@@ -75,6 +85,10 @@ class Graph:
       degree: [N] float32, the row sums of A.
       features: [N, F]; NaN where values are missing, if `missing_values`.
       labels: [N, C] uint8; `known` [N] says which rows are known.
+      node_names: N names, or () if nodes have none but their ids.
+      label_names: C names, as text.
+      classes: C labels as they were given, if they were not text: whole numbers, or
+        truth values; else ().
       feature_names: F names, or () if the columns have none.
       positional: Whether the features were made from the edges.
     """
@@ -94,6 +108,8 @@ class Graph:
     feature_names: tuple[str, ...] = ()
     missing_values: bool = False
     positional: bool = False
+    node_names: tuple[Hashable, ...] = ()
+    classes: tuple[Label, ...] = ()
 
     @property
     def num_nodes(self) -> int:
@@ -137,6 +153,11 @@ class Graph:
         shape = (self.num_nodes, self.num_nodes)
         return sp.csr_array((weights, self.indices, self.indptr), shape)
 
+    @functools.cached_property
+    def node_index(self) -> NodeIndex:
+        """Finds nodes by their names or ids."""
+        return NodeIndex(self.node_names, self.num_nodes)
+
     def __repr__(self) -> str:
         sets = ", ".join(f"{int(getattr(self, s).sum())} {s}" for s in SPLITS)
         task = "multi-label" if self.multilabel else "multi-class"
@@ -153,17 +174,17 @@ class Graph:
     def with_split(
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
-        """Return the graph with another split, given as masks [N] or node ids.
+        """Return the graph with another split, given as masks [N], names or ids.
 
         >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
         >>> graph.with_split(train=[0], validation=[1], test=[2])
         Graph(3 nodes, 4 edges, 1 features, 2 labels, multi-class, undirected; 1 train, 1 validation, 1 test)
         """  # noqa: E501
         masks: dict[str, Any] = {
-            name: _check_set(nodes, range(self.num_nodes), name)
+            name: _check_set(nodes, self.node_index, name)
             for name, nodes in zip(SPLITS, (train, validation, test), strict=True)
         }
-        check_split(masks, self.known)
+        check_split(masks, self.known, self.node_names)
         return dataclasses.replace(self, **masks)
 
     def undirected(self) -> Self:
@@ -186,6 +207,38 @@ class Graph:
             directed=False,
         )
 
+    def to_networkx(self, *, features: bool = False) -> Any:
+        """Return a networkx graph whose nodes are the names, or ids, of the nodes.
+
+        Nodes have the attributes `label` (a list, if nodes have several) and `set`,
+        where known, edges that of `weight`. An undirected edge occurs once.
+
+        Args:
+          features: Add the rows of the features as the attribute `features`.
+        """
+        return conversion.to_networkx(self, features)
+
+    def to_pandas(self) -> tuple[Any, Any]:
+        """Return DataFrames of edges and of nodes, as `from_pandas` reads them.
+
+        Edges have the columns source, target and, if there are weights, weight; an
+        undirected edge occurs once. Nodes are indexed by their names or ids, and have
+        columns of features, `label` (one column per label, if nodes have several), and
+        `set`, if there is a split.
+        """
+        return conversion.to_pandas(self)
+
+    def to_pyg(self) -> Any:
+        """Return a `Data` of PyTorch Geometric, with dense features.
+
+        Unknown labels are -1; rows of NaN, if nodes have several labels.
+        """
+        return conversion.to_pyg(self)
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return a copy of `adjacency`, as `from_scipy` reads it."""
+        return self.adjacency.copy()
+
     @classmethod
     def from_edges(
         cls,
@@ -204,11 +257,14 @@ class Graph:
         self_loops: str = "drop",
         multilabel: bool | None = None,
         label_names: Any = None,
+        node_names: Any = None,
     ) -> Self:
         """Make a graph from edges.
 
         Args:
-          senders, receivers: Node ids, each [E].
+          senders, receivers: Names or ids of nodes, each [E]. Names need rows with
+            names: features and labels with an index, a dictionary of labels, or
+            `node_names`.
           weights: Non-negative numbers [E]; None if all are 1.
           num_nodes: Number of nodes N, if there are no features; None for that of the
             labels, or of the ids.
@@ -219,14 +275,29 @@ class Graph:
         >>> graph = Graph.from_edges([0, 1], [1, 2], np.eye(3), ["a", "b", None])
         >>> graph.degree.tolist(), graph.label_names, graph.known.tolist()
         ([1.0, 2.0, 1.0], ('a', 'b'), [True, True, False])
+        >>> named = Graph.from_edges(["Ann", "Bob"], ["Bob", "Eve"], labels={"Eve": 1})
+        >>> named.node_names, named.known.tolist()
+        (('Ann', 'Bob', 'Eve'), [False, False, True])
         """
-        check_call(senders, receivers, features, labels)
+        if node_names is None:
+            check_call(senders, receivers, features, labels)
+        names, senders, receivers = name_nodes(
+            senders, receivers, features, labels, node_names
+        )
+        if names:
+            num_nodes = len(names)
         check_size(features, labels, num_nodes)
         found = None
         if features is not None:
-            found = read_features(features, missing)
+            found = read_features(features, missing, names or None)
         n = _count_nodes(found, labels, num_nodes, senders, receivers)
-        number_from_one(np.asarray(senders), np.asarray(receivers), n)
+        if names and len(names) != n:
+            raise ValueError(
+                f"node_names has {len(names)} names, but features has {n} rows. Give "
+                "one name per row."
+            )
+        if not names:
+            number_from_one(np.asarray(senders), np.asarray(receivers), n)
         senders, receivers, weights = check_edges(senders, receivers, weights, n)
         if n == 0:
             raise ValueError("The graph is empty: features has no rows.")
@@ -245,9 +316,7 @@ class Graph:
         matrix = sp.csr_array(matrix)
         matrix.eliminate_zeros()
         matrix.sort_indices()
-        labels, known, multilabel, names = check_labels(
-            labels, n, multilabel, label_names
-        )
+        marked = check_labels(labels, names or range(n), multilabel, label_names)
         if found is None:
             found = NodeFeatures(*make_positions(matrix), positional=True)
             _log.info(
@@ -263,17 +332,20 @@ class Graph:
             feature_names=found.names,
             missing_values=found.missing,
             positional=found.positional,
-            labels=labels,
-            known=known,
-            multilabel=multilabel,
-            label_names=names,
+            labels=marked.matrix,
+            known=marked.known,
+            multilabel=marked.multilabel,
+            label_names=marked.names,
+            classes=marked.classes,
+            node_names=names,
             directed=bool(directed),
             **dict.fromkeys(SPLITS, np.zeros(n, bool)),  # Replaced below.
         )
         infinite = np.flatnonzero(~np.isfinite(graph.degree))
         if infinite.size:
             raise ValueError(
-                f"The weights of the edges of node {infinite[0]} add up to more than "
+                "The weights of the edges of node "
+                f"{graph.node_index.call(infinite[:1])[0]!r} add up to more than "
                 "32-bit floats can hold. Scale all the weights down."
             )
         return graph.with_split(train, validation, test)
@@ -298,11 +370,12 @@ class Graph:
         if features is None:
             keywords["num_nodes"] = n
         else:
-            features = read_features(features, missing)
+            features = read_features(features, missing, keywords.get("node_names"))
             n = features.matrix.shape[0]
         indptr, indices = check_csr(indptr, indices, n, n)
         receivers = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        return cls.from_edges(indices, receivers, features, labels, **keywords)
+        ends = call_ends(indices, receivers, keywords.get("node_names"))
+        return cls.from_edges(*ends, features, labels, **keywords)
 
     @classmethod
     def from_scipy(
@@ -328,7 +401,7 @@ class Graph:
         check_size(features, labels, matrix.shape[0])
         n = keywords["num_nodes"] = matrix.shape[0]
         if features is not None:
-            features = read_features(features, missing)
+            features = read_features(features, missing, keywords.get("node_names"))
             n = features.matrix.shape[0]
         if matrix.shape != (n, n):
             raise ValueError(
@@ -338,9 +411,8 @@ class Graph:
         weights = None
         if matrix.dtype != bool and not np.all(matrix.data == 1):
             weights = matrix.data
-        return cls.from_edges(
-            matrix.col, matrix.row, features, labels, weights=weights, **keywords
-        )
+        ends = call_ends(matrix.col, matrix.row, keywords.get("node_names"))
+        return cls.from_edges(*ends, features, labels, weights=weights, **keywords)
 
     @classmethod
     def from_networkx(
@@ -367,7 +439,6 @@ class Graph:
         if not all(hasattr(graph, name) for name in ("nodes", "edges", "is_directed")):
             raise ValueError(f"graph is a {type(graph).__name__}; use networkx here.")
         nodes = list(graph.nodes)
-        place = {node: i for i, node in enumerate(nodes)}
         edges = list(graph.edges(data=weight, default=1.0) if weight else graph.edges())
         if weight and edges:
             check_attribute(weight, (e[-1] for e in graph.edges(data=True)), "edge")
@@ -376,23 +447,71 @@ class Graph:
         if isinstance(labels, str):
             check_attribute(labels, (graph.nodes[node] for node in nodes), "node")
             labels = gather_labels([graph.nodes[node].get(labels) for node in nodes])
-        else:
-            labels = align(labels, nodes, "labels", partial=True)
-            labels = gather_labels(labels) if isinstance(labels, list) else labels
-            labels = _without_index(labels)
-        for name in SPLITS:
-            if name in keywords:
-                keywords[name] = _check_set(keywords[name], nodes, name)
         keywords.setdefault("directed", graph.is_directed())
-        keywords["num_nodes"] = len(nodes)
         return cls.from_edges(
-            np.array([place[e[0]] for e in edges], np.int64),
-            np.array([place[e[1]] for e in edges], np.int64),
+            [edge[0] for edge in edges],
+            [edge[1] for edge in edges],
             features,
             labels,
             weights=[e[2] for e in edges] if weight else None,
+            num_nodes=len(nodes),
+            node_names=nodes,
             **keywords,
         )
+
+    @classmethod
+    def from_pandas(
+        cls,
+        edges: Any,
+        nodes: Any = None,
+        *,
+        source: Hashable | None = None,
+        target: Hashable | None = None,
+        weight: Hashable | None = None,
+        node: Hashable | None = None,
+        features: Any = None,
+        labels: Any = None,
+        split: Hashable | None = None,
+        **keywords: Any,
+    ) -> Self:
+        """Make a graph from DataFrames: one of edges, and one of nodes.
+
+        Args:
+          edges: One row per edge.
+          nodes: One row per node, in any order; its index names the nodes. None for the
+            nodes that edges and labels name.
+          source, target: Columns of `edges` that hold the ends; None for "source" and
+            "target", or else the first two.
+          weight: Column of `edges` that holds weights; None if all weigh 1.
+          node: Column of `nodes` that names the nodes, instead of its index.
+          features: List of columns of `nodes`; None for all that have no other use.
+            Columns of text are encoded. Or a table of its own, indexed by node.
+          labels: Column of `nodes`, or a list of columns of 0 and 1 if nodes have
+            several labels; or a Series or a dictionary by node. Nodes without a value
+            are unlabelled.
+          split: Column of `nodes` that says "train", "validation" or "test".
+          keywords: See `Graph`.
+
+        >>> import pandas as pd
+        >>> edges = pd.DataFrame({"source": ["Ann", "Bob"], "target": ["Bob", "Eve"]})
+        >>> nodes = pd.DataFrame({"age": [30, 40, 50], "club": ["a", None, "b"]},
+        ...                      index=["Ann", "Bob", "Eve"])
+        >>> graph = Graph.from_pandas(edges, nodes, labels="club")
+        >>> graph.node_names, graph.feature_names, graph.label_names
+        (('Ann', 'Bob', 'Eve'), ('age',), ('a', 'b'))
+        """
+        columns = conversion.read_frames(
+            edges,
+            nodes,
+            source=source,
+            target=target,
+            weight=weight,
+            node=node,
+            features=features,
+            labels=labels,
+            split=split,
+        )
+        return cls.from_edges(**columns | keywords)
 
     @classmethod
     def from_jraph(
@@ -419,7 +538,9 @@ class Graph:
             nodes = np.asarray(graph.nodes)
         elif graph.n_node is not None:
             keywords["num_nodes"] = int(np.sum(graph.n_node))
-        return cls.from_edges(graph.senders, graph.receivers, nodes, **keywords)
+        names = keywords.get("node_names")
+        ends = call_ends(graph.senders, graph.receivers, names)
+        return cls.from_edges(*ends, nodes, **keywords)
 
     @classmethod
     def from_pyg(cls, data: Any, **keywords: Any) -> Self:
@@ -443,9 +564,9 @@ class Graph:
             raise ValueError(
                 f"data.edge_index has shape {edge_index.shape}; it must be [2, E]."
             )
-        names = {"labels": "y", "weights": "edge_weight", "train": "train_mask"}
-        names |= {"validation": "val_mask", "test": "test_mask"}
-        found: dict[str, Any] = {k: read(v) for k, v in names.items()}
+        fields = {"labels": "y", "weights": "edge_weight", "train": "train_mask"}
+        fields |= {"validation": "val_mask", "test": "test_mask"}
+        found: dict[str, Any] = {k: read(v) for k, v in fields.items()}
         if found["labels"] is not None:
             found["labels"] = _flatten(found["labels"])
         if "weights" not in keywords and found["weights"] is None:
@@ -453,8 +574,22 @@ class Graph:
         features = read("x")
         if features is None:
             found["num_nodes"] = getattr(data, "num_nodes", None)
-        senders, receivers = edge_index
-        return cls.from_edges(senders, receivers, features, **found | keywords)
+        names = keywords.get("node_names")
+        ends = call_ends(edge_index[0], edge_index[1], names)
+        return cls.from_edges(*ends, features, **found | keywords)
+
+
+def as_graph(value: Any, what: str = "graph") -> Graph:
+    """Return a graph: itself, or that of a `Data` of PyTorch Geometric.
+
+    Raises:
+      ValueError: It is something else; the message says which call makes a graph of it.
+    """
+    if isinstance(value, Graph):
+        return value
+    if hasattr(value, "edge_index") and hasattr(value, "num_nodes"):
+        return Graph.from_pyg(value)
+    raise ValueError(f"{what} is {which_call(value)}")
 
 
 def _flatten(values: np.ndarray) -> np.ndarray:
@@ -493,19 +628,13 @@ def _count_nodes(
     return max([own, *ids])
 
 
-def _check_set(nodes: Any, names: Any, name: str) -> np.ndarray:
-    """Return a mask [N] from a mask, ids or None; a Series is placed by its index."""
-    if is_series(nodes) and nodes.dtype == bool:
-        nodes = _without_index(align(nodes, names, name))
-    check_mask(nodes, len(names), name)
-    return check_nodes(nodes, len(names), name)
-
-
-def _without_index(values: Any) -> Any:
-    """Return a table that is in order with an index that says so."""
-    if is_series(values):
-        return plain(values)
-    return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
+def _check_set(nodes: Any, index: NodeIndex, name: str) -> np.ndarray:
+    """Return a mask [N] from a mask, names, ids or None."""
+    mask = np.zeros(index.num_nodes, bool)
+    if nodes is not None:
+        check_mask(nodes, index.num_nodes, name)
+        mask[index.find(nodes, name)] = True
+    return mask
 
 
 def _is_list_of_names(features: Any) -> bool:

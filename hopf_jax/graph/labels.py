@@ -1,7 +1,7 @@
 """Conversion of labels in any form that `Graph` accepts to a 0/1 matrix."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,23 +13,43 @@ from hopf_jax.runtime import check_memory
 # more entries than this.
 _MAX_ENTRIES = 2**31
 
+Label = str | int | bool
+
+
+class NodeLabels(NamedTuple):
+    """Labels in the form that `Graph` stores.
+
+    Attributes:
+      matrix: [N, C] of 0 and 1.
+      known: [N] whether the label of a node is known.
+      multilabel: Several labels per node.
+      names: C names.
+      classes: C labels as they were given, if they were not text; else ().
+    """
+
+    matrix: np.ndarray
+    known: np.ndarray
+    multilabel: bool
+    names: tuple[str, ...]
+    classes: tuple[Label, ...] = ()
+
 
 def check_labels(
-    labels: Any, num_nodes: int, multilabel: bool | None, label_names: Any
-) -> tuple[np.ndarray, np.ndarray, bool, tuple[str, ...]]:
+    labels: Any,
+    nodes: Sequence[Any],
+    multilabel: bool | None,
+    label_names: Any,
+) -> NodeLabels:
     """Return labels in the form that `Graph` stores.
 
     Args:
       labels: As in `Graph`: class ids or names [N], a 0/1 matrix [N, C], or None. The
         rows of a table are placed by its index; nodes without a row are unlabelled.
-      num_nodes: Number of nodes, N.
+      nodes: What an index calls the nodes: their names, or range(N).
       multilabel: True, False, or None to infer it from the labels.
       label_names: C names, or None; or a dictionary from ids to names.
-
-    Returns:
-      A 0/1 matrix [N, C]; a mask [N] of the nodes whose label is known; whether there
-      are several labels per node; the C names.
     """
+    num_nodes = len(nodes)
     if not (multilabel is None or isinstance(multilabel, bool | np.bool_)):
         raise ValueError(
             f"multilabel is {multilabel!r}; use True, False, or None to infer it from "
@@ -37,13 +57,14 @@ def check_labels(
         )
     if labels is None:
         matrix = np.zeros((num_nodes, 0), np.uint8)
-        return matrix, np.zeros(num_nodes, bool), bool(multilabel), ()
-    labels, found = _from_table(labels, num_nodes)
+        return NodeLabels(matrix, np.zeros(num_nodes, bool), bool(multilabel), ())
+    labels, found = _from_table(labels, nodes)
     if isinstance(label_names, Mapping):
         labels, label_names = _rename(labels, label_names)
     if label_names is not None:
         label_names = _check_names(label_names)
-    array = _plain(_to_array(labels))
+    given = _to_array(labels)
+    array = _plain(given)
     if array.ndim == 2 and array.shape[1] == 1 and not multilabel and not found:
         array = _plain(array[:, 0])  # A column of class ids, not a one-hot matrix.
     if array.ndim not in (1, 2) or len(array) != num_nodes:
@@ -57,21 +78,55 @@ def check_labels(
                 "multilabel=True needs labels as a matrix [N, C], not class ids."
             )
         matrix, known, found = _from_ids(array, label_names)
+        classes = _own_labels(given, found)
     else:
         matrix, known, multilabel = _from_matrix(array, multilabel)
-        found = found or tuple(str(c) for c in range(matrix.shape[1]))
+        numbers = range(matrix.shape[1])
+        classes = () if found else tuple(numbers)
+        found = found or tuple(map(str, numbers))
     names = found if label_names is None else label_names
+    if label_names is not None:
+        classes = ()
     if len(names) != matrix.shape[1]:
         raise ValueError(
             f"label_names has {len(names)} names, but there are {matrix.shape[1]} "
             "labels. Give one per label, in the order of the ids or columns."
         )
-    return matrix, known, bool(multilabel), names
+    return NodeLabels(matrix, known, bool(multilabel), names, classes)
 
 
-def _from_table(labels: Any, num_nodes: int) -> tuple[Any, tuple[str, ...]]:
+def classes_from_json(data: Any, num_labels: int) -> tuple[Label, ...]:
+    """Return saved classes, C or none; raise `ValueError` for anything else."""
+    valid = isinstance(data, list) and len(data) in (0, num_labels)
+    if not valid or not all(isinstance(each, str | int) for each in data):
+        raise ValueError(f"classes are not {num_labels} labels")
+    if len(set(data)) < len(data):
+        raise ValueError("classes lists a label twice")
+    return tuple(data)
+
+
+def _own_labels(given: np.ndarray, names: tuple[str, ...]) -> tuple[Label, ...]:
+    """Return classes as they were given, whole numbers or truth values; () for text."""
+    flat = given.reshape(-1)
+    if flat.dtype.kind == "b":
+        return tuple(name == "1" for name in names)
+    if flat.dtype.kind in "fiu":
+        return tuple(map(int, names))
+    kinds = {type(value) for value in flat.tolist() if _text(value) != ""}
+    if kinds and kinds <= {bool, np.bool_}:
+        return tuple(name in ("1", "True") for name in names)
+    whole = kinds and all(issubclass(k, int | np.integer | float) for k in kinds)
+    if whole and all(name.isdecimal() for name in names):
+        return tuple(map(int, names))
+    return ()
+
+
+def _from_table(labels: Any, nodes: Sequence[Any]) -> tuple[Any, tuple[str, ...]]:
     """Return labels without an index, and the names of the columns of a matrix."""
-    labels = align(labels, range(num_nodes), "labels", partial=True)
+    mapped = isinstance(labels, Mapping)
+    labels = align(labels, nodes, "labels", partial=True)
+    if mapped:
+        return gather_labels(labels), ()
     if is_frame(labels):
         names = tuple(str(name) for name in labels.columns)
         if len(names) > 1:

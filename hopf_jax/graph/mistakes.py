@@ -1,11 +1,12 @@
 """Likely mistakes in calls that make a graph, and messages that name the right call."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from hopf_jax.runtime import did_you_mean
 
 
 def check_call(senders: Any, receivers: Any, features: Any, labels: Any) -> None:
@@ -39,6 +40,37 @@ def check_call(senders: Any, receivers: Any, features: Any, labels: Any) -> None
             f"{what}: it looks like an adjacency matrix",
             "from_scipy(scipy.sparse.csr_array(adjacency), features, labels)",
         )
+
+
+def which_call(value: Any) -> str:
+    """Return what a value is, and which call makes a graph of it."""
+    labels = ""
+    if hasattr(value, "nodes") and hasattr(value, "is_directed"):
+        known: dict[str, None] = {}
+        for node in value.nodes:
+            known |= dict.fromkeys(map(str, value.nodes[node]))
+        listed = ", ".join(map(repr, known))
+        labels = (
+            f", labels={next(iter(known))!r}" if len(known) == 1 else ", labels=..."
+        )
+        about = (
+            f" The attributes of its nodes: {listed}."
+            if known
+            else (" Its nodes have no attributes: labels can be a dictionary by node.")
+        )
+        call = f"Graph.from_networkx(graph{labels})"
+        return (
+            "a networkx graph. Say which attribute of its nodes is the label: "
+            f"hopf_jax.{call}.{about}"
+        )
+    kind, call = type(value).__name__, "Graph.from_edges(senders, receivers, ...)"
+    if hasattr(value, "n_node") and hasattr(value, "senders"):
+        kind, call = "GraphsTuple of jraph", "Graph.from_jraph(graph, labels)"
+    elif sp.issparse(value):
+        kind, call = "sparse matrix", "Graph.from_scipy(graph, features, labels)"
+    elif hasattr(value, "columns") and hasattr(value, "iloc"):
+        kind, call = "DataFrame", "Graph.from_pandas(edges, nodes, labels=...)"
+    return f"a {kind}. Make a graph of it: hopf_jax.{call}."
 
 
 def check_size(features: Any, labels: Any, num_nodes: int | None) -> None:
@@ -103,8 +135,8 @@ def check_attribute(name: str, found: Iterable[dict], of: str) -> None:
         if name in attributes:
             return
         known |= dict.fromkeys(map(str, attributes))
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    hint = did_you_mean(name, known)
+    hint += " " * bool(hint)
     listed = ", ".join(map(repr, known)) if known else "none"
     raise ValueError(
         f"No {of} has an attribute {name!r}. {hint}The {of}s' attributes: {listed}."

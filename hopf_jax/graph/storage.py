@@ -18,7 +18,8 @@ import scipy.sparse as sp
 
 from hopf_jax.config import Whole
 from hopf_jax.graph.graph import SPLITS, Graph
-from hopf_jax.graph.labels import check_distinct
+from hopf_jax.graph.labels import check_distinct, classes_from_json
+from hopf_jax.graph.names import names_from_json, names_to_json
 from hopf_jax.graph.validation import (
     check_csr,
     check_features,
@@ -33,7 +34,10 @@ from hopf_jax.runtime import check_encoding, map_npy, new_folder, read_json
 
 _FORMAT = 1
 _META = "graph.json"
-_LATER = ("feature_names", "missing_values", "positional")  # Not in older folders.
+_NAMES = "node_names.json"
+_LATER = (  # Not in older folders.
+    *("feature_names", "missing_values", "positional", "classes"),
+)
 _SPARSE = ("indptr", "indices", "data")
 _ARRAYS = {"indptr", "indices", "weights", "features", "labels", "known", *SPLITS}
 _ARRAYS |= {f"features.{part}" for part in _SPARSE}
@@ -73,7 +77,13 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             feature_names=tuple(meta.get("feature_names", ())),
             missing_values=meta.get("missing_values", False),
             positional=meta.get("positional", False),
+            classes=classes_from_json(
+                meta.get("classes", []), len(meta["label_names"])
+            ),
         )
+        if (folder / _NAMES).exists():
+            names = names_from_json(read_json(folder / _NAMES), graph.num_nodes)
+            graph = dataclasses.replace(graph, node_names=names)
         if check:
             _check(graph)
     except FileNotFoundError as error:
@@ -93,6 +103,8 @@ def write_graph(graph: Graph, folder: str | os.PathLike) -> None:
     names = ("num_features", "multilabel", "label_names", "directed", *_LATER)
     fields = {name: getattr(graph, name) for name in names}
     with new_graph_folder(folder, **fields) as made:
+        if listed := names_to_json(graph.node_names):
+            (made / _NAMES).write_text(json.dumps(listed) + "\n")
         for field in dataclasses.fields(graph):
             value = getattr(graph, field.name)
             if isinstance(value, np.ndarray):
@@ -112,7 +124,8 @@ def new_graph_folder(
     Args:
       folder: Where the graph will be.
       fields: What is not an array: num_features, multilabel, label_names, directed;
-        and if they are not the defaults feature_names, missing_values, positional.
+        and if they are not the defaults feature_names, missing_values, positional,
+        classes.
     """
     with new_folder(folder) as made:
         yield made

@@ -1,7 +1,7 @@
 """Checks of what users pass: each error says what is wrong, where, and what to do."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -243,21 +243,27 @@ def check_range(ids: np.ndarray, num_nodes: int, name: str, advice: str = "") ->
     )
 
 
-def check_split(masks: dict[str, np.ndarray], known: np.ndarray) -> None:
+def check_split(
+    masks: dict[str, np.ndarray], known: np.ndarray, names: Sequence[Any] = ()
+) -> None:
     """Raise `ValueError` if a node is in two sets, or is in a set without a label."""
+
+    def call(node: int) -> str:
+        return repr(names[node]) if names else str(node)
+
     for name, other in itertools.combinations(masks, 2):
         shared = np.flatnonzero(masks[name] & masks[other])
         if shared.size:
             raise ValueError(
-                f"node {shared[0]} is in both {name} and {other}. Remove it from one: "
-                "scores on training nodes mean nothing."
+                f"node {call(shared[0])} is in both {name} and {other}. Remove it from "
+                "one: scores on training nodes mean nothing."
             )
     for name, mask in masks.items():
         unknown = np.flatnonzero(mask & ~known)
         if unknown.size:
             raise ValueError(
-                f"node {unknown[0]} is in {name} but its label is unknown. Give its "
-                f"label, or remove it from {name}: an unlabelled node needs no set."
+                f"node {call(unknown[0])} is in {name} but its label is unknown. Give "
+                f"its label, or remove it from {name}: an unlabelled node needs no set."
             )
 
 

@@ -22,6 +22,7 @@ from hopf_jax.runtime import digest
 
 _FORMAT = 3  # Of checkpoints; version 0.1 wrote format 1.
 _PLAIN = ("iterations", "best", "finished")  # Fields saved as they are.
+_UNREAD = ("node_names", "classes")  # Of a graph: what no number depends on.
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -205,6 +206,8 @@ def identify(
 def _digest_graph(graph: Graph) -> str:
     parts: dict[str, Any] = {}
     for field in dataclasses.fields(graph):
+        if field.name in _UNREAD:
+            continue
         value = getattr(graph, field.name)
         if sp.issparse(value):
             each = ("indptr", "indices", "data")

@@ -14,6 +14,7 @@ from hopf_jax.runtime.publishing import (
     write_atomically,
 )
 from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
+from hopf_jax.runtime.suggestions import did_you_mean, suggest
 from hopf_jax.runtime.untrusted import (
     check_encoding,
     check_limit,
