@@ -8,7 +8,7 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
-from hopf_jax.results import Confidence, Explanation, Result, load
+from hopf_jax.results import Confidence, Explanation, Report, Result, load
 from hopf_jax.runtime import HopfWarning, callbacks, processes
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "HOPFClassifier",
     "HopfWarning",
     "Kernel",
+    "Report",
     "Result",
     "Row",
     "callbacks",

@@ -12,7 +12,8 @@ from hopf_jax.config import Choice, Config, Execution, Number, Whole
 from hopf_jax.fitting import Show, fit, progress_bar
 from hopf_jax.graph import Graph, check_value, draw_folds
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
-from hopf_jax.results import Result, Tabular, decide_as_scored
+from hopf_jax.results import Result, decide_as_scored
+from hopf_jax.runtime import Tabular, import_or_explain
 
 Models = str | Kernel | Sequence[str | Kernel] | Mapping[str, str | Kernel]
 Metric = Literal["micro_f1", "macro_f1"]
@@ -180,12 +181,7 @@ class Comparison(Tabular):
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with one row per model and the columns of `Line`."""
-        try:
-            import pandas as pd
-        except ImportError:
-            raise ImportError(
-                'to_pandas needs pandas: pip install "hopf-jax[tables]".'
-            ) from None
+        pd = import_or_explain("pandas", "to_pandas")
         return pd.DataFrame(self.lines, columns=Line._fields).set_index("model")
 
     def plot(self) -> Any:

@@ -360,6 +360,10 @@ def _fit_teams(
     ):
         decision = make_decision(config, team.graph, state.judged, team.judged)
         probabilities = decision.correct(state.probabilities)
+        judged, crossed = decision.correct(state.judged), None
+        if team.folds:
+            nodes = np.flatnonzero(team.judged.validation)
+            crossed = nodes, judged[nodes]
         result = Result(
             kernel=kernel,
             config=config,
@@ -367,13 +371,16 @@ def _fit_teams(
             seed=seed,
             multilabel=graph.multilabel,
             label_names=team.graph.label_names,
+            classes=own.classes,
+            node_names=own.node_names,
             weights=state.weights,
             iteration=state.best,
             probabilities=probabilities,
             scores=state.iterations[state.best - 1]["scores"],
             history=state.history,
             iterations=list(state.iterations),
-            calibration=calibrate(team.judged, decision.correct(state.judged)),
+            calibration=calibrate(team.judged, judged),
+            cross_validated=crossed,
             decision=decision,
             scaling=scaling,
             feature_names=own.feature_names,

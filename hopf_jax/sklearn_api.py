@@ -125,6 +125,7 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
             known=known,
             multilabel=self._multilabel,
             label_names=tuple(str(name) for name in self.classes_),
+            classes=(),
         ).with_split(known & ~validation, validation)
         self.result_ = fit(
             labelled,

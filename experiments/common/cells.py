@@ -223,7 +223,8 @@ def _learn_inductively(
     # Labels of the new graphs are for scoring only: they have no training nodes.
     unlabelled = new.with_split()
     for t, record in enumerate(iterations, start=1):
-        predicted = dataclasses.replace(result, iteration=t).predict(unlabelled)
+        other = dataclasses.replace(result, iteration=t)
+        predicted = result.decision.decide(other.predict_proba(unlabelled))
         if not graph.multilabel:
             predicted = one_hot(predicted, graph.num_labels)
         scores = f1_scores(new.labels, predicted)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from hopf_jax.graph.frames import is_frame
 from hopf_jax.graph.names import are_ids, check_names, is_missing, names_of_edges
-from hopf_jax.runtime import suggest
+from hopf_jax.runtime import import_or_explain, suggest
 
 if TYPE_CHECKING:
     from hopf_jax.graph.graph import Graph
@@ -256,14 +256,3 @@ def _object_array(values: Iterable[Any]) -> np.ndarray:
     array = np.empty(len(values), object)
     array[:] = values
     return array
-
-
-def import_or_explain(module: str, caller: str, package: str = "") -> Any:
-    """Return a package that is not always installed, or say how to install it."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = package or module
-        raise ImportError(f"{caller} needs {package}: pip install {package}.") from None

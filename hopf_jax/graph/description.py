@@ -1,11 +1,13 @@
 """A text about a graph, for the person who made it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph.scaling import learn_scaling
+from hopf_jax.runtime import html_table
 
 if TYPE_CHECKING:
     from hopf_jax.graph.graph import Graph
@@ -20,10 +22,40 @@ def describe_graph(graph: "Graph") -> str:
     )
 
 
+def graph_to_html(graph: "Graph") -> str:
+    """Return a table for a notebook: sizes, names, labels and split."""
+    kind = "directed" if graph.directed else "undirected"
+    count = graph.num_edges if graph.directed else _count_undirected(graph)
+    cells = [("Graph", ""), ("nodes", f"{graph.num_nodes:,}")]
+    if graph.node_names:
+        cells.append(("names", _few(list(map(str, graph.node_names)), 5)))
+    weighted = "" if graph.weights is None else ", weighted"
+    cells.append(("edges", f"{count:,} {kind}{weighted}"))
+    made = " (made from the edges)" if graph.positional else ""
+    named = f": {_few(graph.feature_names, 5)}" if graph.feature_names else ""
+    cells.append(("features", f"{graph.num_features:,}{made}{named}"))
+    if graph.known.any():
+        known, *classes = _labels(graph)[:2]
+        cells.append(("labels", known.removeprefix("labels: ")))
+        cells += [("", line.strip()) for line in classes]
+    else:
+        cells.append(("labels", "none"))
+    cells.append(("split", _split(graph)[0].removeprefix("split: ")))
+    return html_table("", cells)
+
+
+def _few(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
+
+
+def _count_undirected(graph: "Graph") -> int:
+    loops = int(np.count_nonzero(graph.adjacency.diagonal()))
+    return (graph.num_edges + loops) // 2
+
+
 def _edges(graph: "Graph") -> list[str]:
     adjacency = graph.adjacency
-    loops = int(np.count_nonzero(adjacency.diagonal()))
-    count = graph.num_edges if graph.directed else (graph.num_edges + loops) // 2
+    count = graph.num_edges if graph.directed else _count_undirected(graph)
     kind = "directed" if graph.directed else "undirected"
     weighted = "" if graph.weights is None else ", weighted"
     linked = sp.csr_array(adjacency + adjacency.T)
@@ -44,7 +76,7 @@ def _labels(graph: "Graph") -> list[str]:
         f"{name} {count}"
         for name, count in zip(graph.label_names, counts.tolist(), strict=True)
     ]
-    shown = ", ".join(pairs[:_CLASSES_SHOWN]) + ", ..." * (len(pairs) > _CLASSES_SHOWN)
+    shown = _few(pairs, _CLASSES_SHOWN)
     kind = "labels, several per node" if graph.multilabel else "classes"
     return [
         f"labels: {int(graph.known.sum())} of {graph.num_nodes} nodes",

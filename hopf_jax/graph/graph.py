@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import conversion
-from hopf_jax.graph.description import describe_graph
+from hopf_jax.graph.description import describe_graph, graph_to_html
 from hopf_jax.graph.encoding import encode_columns
 from hopf_jax.graph.features import NodeFeatures, read_features
 from hopf_jax.graph.labels import Label, check_labels, gather_labels
@@ -166,6 +166,9 @@ class Graph:
             f"{self.num_features} features, {self.num_labels} labels, {task}, "
             f"{'directed' if self.directed else 'undirected'}; {sets})"
         )
+
+    def _repr_html_(self) -> str:
+        return graph_to_html(self)
 
     def describe(self) -> str:
         """Return a text about edges, labels, split, and how features will be scaled."""

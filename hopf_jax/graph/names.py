@@ -238,8 +238,10 @@ def _hold_names(*ends: Any) -> bool:
     """Return whether the ends of edges are something else than numbers."""
     for each in ends:
         array = each if hasattr(each, "dtype") else to_array(each, "senders")
-        if np.size(array) and getattr(array.dtype, "kind", "O") in "OUST":
-            return np.ndim(array) == 1
+        if np.ndim(array) != 1 or getattr(array.dtype, "kind", "O") not in "OUST":
+            continue
+        if not all(isinstance(end, numbers.Number) for end in _values(array)):
+            return True
     return False
 
 

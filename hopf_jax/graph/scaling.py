@@ -67,6 +67,13 @@ class Scaling:
         """Number of columns that a net reads."""
         return int(np.count_nonzero(self.scale)) + len(self.gaps)
 
+    @property
+    def read_names(self) -> list[str]:
+        """Names of the columns that a net reads; those without are called by number."""
+        names = self.names or [f"feature {i}" for i in range(self.num_features)]
+        kept = [names[i] for i in np.flatnonzero(self.scale)]
+        return kept + [f"{names[i]} is missing" for i in self.gaps]
+
     def apply(self, features: Any) -> np.ndarray | sp.csr_array:
         """Return features [N, F] scaled, as float32.
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy  # Lazy: scipy.optimize is imported when it is first used.
 
 from hopf_jax.graph import Graph
-from hopf_jax.results.text_tables import Tabular
+from hopf_jax.runtime import Tabular
 
 _NUM_BINS = 15  # Of the expected calibration error, as in Guo et al.
 _NUM_FOLDS = 5
@@ -44,23 +44,31 @@ class Confidence(Tabular):
 
     Attributes:
       probabilities: [n, C].
-      predicted: The predictions, class ids [n] or a 0/1 matrix [n, C].
+      decided: The predictions as columns of `probabilities` [n], or a 0/1 matrix
+        [n, C].
       multilabel: Several labels per node.
       calibration: The temperature and the errors before and after it.
+      classes: Labels of the columns, [C].
     """
 
     probabilities: np.ndarray
-    predicted: np.ndarray
+    decided: np.ndarray
     multilabel: bool
     calibration: Calibration
+    classes: np.ndarray
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The predictions: labels [n], or a 0/1 matrix [n, C]."""
+        return self.decided if self.multilabel else self.classes[self.decided]
 
     @property
     def values(self) -> np.ndarray:
         """Probability that a prediction is right: [n], or [n, C] if multi-label."""
         said = self.probabilities
         if self.multilabel:
-            return np.where(self.predicted > 0, said, 1 - said)
-        return np.take_along_axis(said, self.predicted[:, None], axis=1)[:, 0]
+            return np.where(self.decided > 0, said, 1 - said)
+        return np.take_along_axis(said, self.decided[:, None], axis=1)[:, 0]
 
     @property
     def temperature(self) -> float:

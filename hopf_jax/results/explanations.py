@@ -13,7 +13,7 @@ Both are within one iteration: label summaries are inputs, as they are in traini
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, Label
 from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
-from hopf_jax.results.text_tables import Tabular
-from hopf_jax.runtime import compiled, releasing_programs
+from hopf_jax.runtime import Tabular, compiled, releasing_programs, suggest
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
@@ -39,6 +38,7 @@ class Influence(NamedTuple):
     subgraph: Subgraph
     attributes: np.ndarray  # [n], by the nodes' features
     labels: np.ndarray  # [n], by their label summaries
+    columns: np.ndarray  # [F], by the columns of the features, of all nodes together
 
     @property
     def hops(self) -> np.ndarray:
@@ -50,12 +50,19 @@ class Influence(NamedTuple):
 class Neighbor(NamedTuple):
     """A node that a prediction depends on; shares are of the whole prediction."""
 
-    node: int
+    node: Hashable  # Its name or id.
     hop: int
     share: float  # attributes + labels
     attributes: float
     labels: float
-    prediction: str
+    prediction: Label
+
+
+class Column(NamedTuple):
+    """A column of the features that a prediction depends on, at all nodes together."""
+
+    name: str
+    share: float  # Of the whole prediction.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -63,29 +70,37 @@ class Explanation(Tabular):
     """What one prediction depends on; notebooks show it as a table.
 
     Attributes:
-      node: Its id.
+      node: Its name, or id.
       label: The explained label.
-      probability: Predicted probability of that label.
+      probability: Probability of that label, calibrated as in `Result.confidence`.
       shares: {"own": ..., "hop 1": ..., "labels": ...}: shares of the node's own
         attributes, of the attributes of nodes that many hops away, and of label
         summaries. They sum to 1, or are all 0 if the prediction is `constant`.
       nodes: [n] ids of the nodes it can read, itself first, by hop.
+      names: [n] their names, or ids.
       hops: [n] their distances.
       attributes, labels: [n] their shares.
       predictions: [n] their predicted labels; the likeliest of each, if several.
       edges: [e, 2] indices into `nodes`: the first reads the second.
+      classes: C labels, in the order of the columns of `predict_proba`.
+      columns: [F] shares of the columns of the features.
+      column_names: [F] their names.
     """
 
-    node: int
-    label: str
+    node: Hashable
+    label: Label
     probability: float
     shares: dict[str, float]
     nodes: np.ndarray
+    names: tuple[Hashable, ...]
     hops: np.ndarray
     attributes: np.ndarray
     labels: np.ndarray
-    predictions: tuple[str, ...]
+    predictions: tuple[Label, ...]
     edges: np.ndarray
+    classes: tuple[Label, ...] = ()
+    columns: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    column_names: Sequence[str] = ()
 
     @property
     def constant(self) -> bool:
@@ -96,11 +111,22 @@ class Explanation(Tabular):
         """Return the nodes of the largest share, except the node itself."""
         share = self.attributes + self.labels
         order = np.argsort(-share[1:], kind="stable")[:most] + 1
-        columns = self.nodes, self.hops, share, self.attributes, self.labels
+        columns = self.hops, share, self.attributes, self.labels
         return [
-            Neighbor._make([*(c[i].item() for c in columns), self.predictions[i]])
+            Neighbor._make(
+                (self.names[i], *(c[i].item() for c in columns), self.predictions[i])
+            )
             for i in order
             if share[i] > 0
+        ]
+
+    def features(self, most: int = 10) -> list[Column]:
+        """Return the columns of the features of the largest share."""
+        order = np.argsort(-self.columns, kind="stable")[:most]
+        return [
+            Column(self.column_names[i], self.columns[i].item())
+            for i in order
+            if self.columns[i] > 0
         ]
 
     def plot(self, most: int = 24) -> Any:
@@ -122,9 +148,11 @@ class Explanation(Tabular):
         cells: list[tuple[str, ...]] = [("share of", "", "predicted")]
         for name, share in self.shares.items():
             cells.append((_SHARES.get(name, f"{name} attributes"), f"{share:.1%}", ""))
+        for name, share in self.features(5):
+            cells.append((f"  feature {name}", f"{share:.1%}", ""))
         for near in self.neighbors(5):
             name = f"  node {near.node}, hop {near.hop}"
-            cells.append((name, f"{near.share:.1%}", near.prediction))
+            cells.append((name, f"{near.share:.1%}", str(near.prediction)))
         return cells
 
 
@@ -160,7 +188,8 @@ def influences(
         read = None if summary is None else summary[batch.graph.nodes["id"]]
         found = _influence(net, times_input, params, batch, read, cotangents)
         real = len(subgraph.nodes)
-        yield Influence(subgraph, *(np.asarray(part)[:real] for part in found))
+        attributes, labels, columns = map(np.asarray, found)
+        yield Influence(subgraph, attributes[:real], labels[:real], columns)
 
 
 @compiled(num_static=2)
@@ -171,8 +200,11 @@ def _influence(
     batch: Batch,
     summary: jax.Array | None,
     cotangents: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """Return the influence of all nodes of a batch on its first root, twice [N]."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the influence on the first root of a batch: of all nodes, [N] and [N].
+
+    And of the columns of the features, [F]; padding has none.
+    """
 
     def logits(x: jax.Array, y: jax.Array | None) -> jax.Array:
         return net.apply({"params": params}, batch, x, y)[0]
@@ -181,41 +213,43 @@ def _influence(
     _, pull_back = jax.vjp(logits, x, summary)
 
     def strength(gradient: jax.Array, value: jax.Array) -> jax.Array:
-        return jnp.abs(gradient * value if times_input else gradient).sum(axis=1)
+        return jnp.abs(gradient * value if times_input else gradient)
 
-    def of_one(cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def of_one(cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         by_x, by_y = pull_back(cotangent)
-        attributes = strength(by_x, x)
+        each = strength(by_x, x)
+        attributes, columns = each.sum(axis=1), each.sum(axis=0)
         if summary is None:
-            return attributes, jnp.zeros_like(attributes)
-        return attributes, strength(by_y, summary)
+            return attributes, jnp.zeros_like(attributes), columns
+        return attributes, strength(by_y, summary).sum(axis=1), columns
 
     # Not `lax.map`, whose program crashes with wide features (jaxlib 0.10).
-    attributes, labels = jax.vmap(of_one)(cotangents)
-    return attributes.sum(axis=0), labels.sum(axis=0)
+    attributes, labels, columns = jax.vmap(of_one)(cotangents)
+    return attributes.sum(axis=0), labels.sum(axis=0), columns.sum(axis=0)
 
 
 @releasing_programs()
 def explain(
-    result: "Result", graph: Graph, node: int, label: int | str | None
+    result: "Result", graph: Graph, node: int, label: Label | None
 ) -> Explanation:
     """Explain the prediction for a node; see `Result.explain`.
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
     net, graph, summaries, predicted = result._replay(graph)
-    label_names = result.label_names
+    classes = result.classes_.tolist()
     if result.multilabel:
         decided = predicted.argmax(axis=1)
     else:
         decided = result.decision.decide(predicted)
-    column = _find_label(label, label_names, int(decided[node]))
-    cotangent = np.zeros((1, len(label_names)), np.float32)
+    column = _find_label(label, classes, result.label_names, int(decided[node]))
+    cotangent = np.zeros((1, len(classes)), np.float32)
     cotangent[0, column] = 1
-    if not result.multilabel and len(label_names) > 1:
-        cotangent -= 1 / len(label_names)  # A softmax depends on differences only.
+    if not result.multilabel and len(classes) > 1:
+        cotangent -= 1 / len(classes)  # A softmax depends on differences only.
     params, count = result.weights[result.iteration - 1], result.config.num_members
     both: Any = 0.0
+    columns: Any = 0.0
     for member in range(count):
         own = member_of(params, member, count)
         read = None if summaries is None else summaries[member % len(summaries)]
@@ -223,34 +257,47 @@ def explain(
             net, own, graph, read, [node], cotangent, times_input=True
         )
         both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
-    attributes, labels = both / (both.sum() or 1)
+        columns = columns + found.columns.astype(np.float64)
+    total = both.sum() or 1
+    attributes, labels = both / total
     subgraph = found.subgraph
+    names = graph.node_index.call(subgraph.nodes)
+    sure = predicted[[node]]
+    if result.calibration is not None:  # As in files of the first format.
+        sure = result._calibrated(sure)
     by_hop = np.bincount(found.hops, attributes, len(subgraph.node_counts))
-    names = ("own", *(f"hop {hop}" for hop in range(1, len(by_hop))))
-    shares = dict(zip(names, by_hop.tolist(), strict=True))
+    parts = ("own", *(f"hop {hop}" for hop in range(1, len(by_hop))))
+    shares = dict(zip(parts, by_hop.tolist(), strict=True))
     readers = np.repeat(np.arange(len(subgraph.indptr) - 1), np.diff(subgraph.indptr))
     return Explanation(
-        node=node,
-        label=label_names[column],
-        probability=float(predicted[node, column]),
+        node=names[0],
+        label=classes[column],
+        probability=float(sure[0, column]),
         shares=shares | {"labels": float(labels.sum())},
         nodes=subgraph.nodes,
+        names=tuple(names),
         hops=found.hops,
         attributes=attributes,
         labels=labels,
-        predictions=tuple(label_names[i] for i in decided[subgraph.nodes]),
+        predictions=tuple(classes[i] for i in decided[subgraph.nodes]),
         edges=np.stack([readers, subgraph.senders], axis=1),
+        classes=tuple(classes),
+        columns=columns / total,
+        column_names=result.read_names,
     )
 
 
-def _find_label(label: Any, names: Sequence[str], predicted: int) -> int:
+def _find_label(
+    label: Any, classes: Sequence[Label], names: Sequence[str], predicted: int
+) -> int:
+    """Return the column of a label, given as the graph has it, or by name or column."""
     if label is None:
         return predicted
-    if isinstance(label, str) and label in names:
-        return list(names).index(label)
-    if isinstance(label, int | np.integer) and 0 <= label < len(names):
+    for known in (classes, names):
+        for column, each in enumerate(known):
+            if type(label) is type(each) and label == each:
+                return column
+    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if whole and classes[0] == names[0] and 0 <= label < len(names):
         return int(label)
-    raise ValueError(
-        f"label is {label!r}; give an id from 0 to {len(names) - 1} or one of the "
-        f"names: {', '.join(names[:20])}{', ...' * (len(names) > 20)}."
-    )
+    raise ValueError(f"label is {label!r}. {suggest(label, classes, 'The labels')}")

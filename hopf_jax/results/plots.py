@@ -7,6 +7,7 @@ from math import isnan
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
@@ -14,10 +15,34 @@ from matplotlib.patheffects import withStroke
 from hopf_jax.results.explanations import Explanation
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
-_BLUE, _ORANGE, *_ = _COLOURS
+_COLOURS = (
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"),
+    "#000000",
+)
+_BLUE, _ORANGE, _GREEN, _PINK, *_ = _COLOURS
 _OTHERS = "0.6"
-_BESIDE = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": "small"}
+_BESIDE: dict[str, Any] = {
+    "loc": "center left",
+    "bbox_to_anchor": (1, 0.5),
+    "fontsize": "small",
+}
+_MOST_CLASSES = 20  # Drawn one by one in a report: the most frequent.
+_FITS_A_DISC = 4  # Characters of a name.
+_MOST_COLUMNS = 8  # Of the features, in an explanation.
+
+
+def class_colours(classes: Sequence[Any]) -> dict[Any, Any]:
+    """Return the colour of each class, which depends on its place alone.
+
+    Twice as many classes as the palette has are told apart, the second half by lighter
+    tones; others are grey.
+    """
+    lighter = [tuple(0.45 * v + 0.55 for v in to_rgb(c)) for c in _COLOURS]
+    colours = [*_COLOURS, *lighter]
+    return {
+        label: colours[i] if i < len(colours) else _OTHERS
+        for i, label in enumerate(classes)
+    }
 
 
 class Picture(Figure):
@@ -35,35 +60,180 @@ class Picture(Figure):
 def plot_result(
     history: list[dict[str, Any]], iterations: list[dict[str, Any]], reported: int
 ) -> Picture:
-    """Plot losses by epoch, of the first net, and F1 by iteration, side by side."""
+    """Plot losses and F1 by epoch, of the first net, and F1 by iteration.
+
+    With one iteration, its scores are bars.
+    """
     history = [record for record in history if not record.get("member")]
     # Not pyplot's: nothing to close, no backend to choose.
-    figure = Picture(figsize=(10, 3.6), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
+    figure = Picture(figsize=(13, 3.6), layout="constrained")
+    losses, learning, scores = figure.subplots(1, 3)
     epochs = range(1, len(history) + 1)
-    for name, colour in (("train", "C0"), ("validation", "C1")):
-        values = [record[f"{name}_loss"] for record in history]
-        losses.plot(epochs, values, color=colour, label=name, linewidth=1)
+    for name, colour in (("train", _BLUE), ("validation", _ORANGE)):
+        for axes, measure, factor in (
+            (losses, "loss", 1),
+            (learning, "micro_f1", 100),
+        ):
+            values = [factor * record[f"{name}_{measure}"] for record in history]
+            axes.plot(epochs, values, color=colour, label=name, linewidth=1)
     for last, (record, after) in enumerate(itertools.pairwise(history), start=1):
         if record["iteration"] == after["iteration"]:
             continue
-        losses.axvline(last, color="0.8", linewidth=0.8, zorder=0)
+        for axes in (losses, learning):
+            axes.axvline(last, color="0.8", linewidth=0.8, zorder=0)
     losses.set(xlabel="epoch", ylabel="weighted cross entropy", title="Loss by epoch")
-    losses.legend(frameon=False)
+    learning.set(xlabel="epoch", ylabel="micro-F1, %", title="F1 by epoch, one net")
+    for axes in (losses, learning):
+        axes.legend(frameon=False)
+    if len(iterations) > 1:
+        _draw_iterations(scores, iterations, reported)
+    else:
+        _draw_scores(scores, iterations[0]["scores"])
+    for axes in (losses, learning, scores):
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _draw_iterations(
+    axes: Any, iterations: list[dict[str, Any]], reported: int
+) -> None:
     at = [record["iteration"] for record in iterations]
     for split, style in (("train", ":"), ("validation", "--"), ("test", "-")):
         if split not in iterations[0]["scores"]:
             continue
-        for metric, colour in (("micro_f1", "C2"), ("macro_f1", "C3")):
+        for metric, colour in (("micro_f1", _GREEN), ("macro_f1", _PINK)):
             values = [100 * record["scores"][split][metric] for record in iterations]
             label = f"{split} {metric.replace('_f1', '-F1')}"
-            scores.plot(at, values, style, marker="o", ms=4, color=colour, label=label)
-    scores.axvline(reported, color="0.8", zorder=0)
-    scores.set(xlabel="iteration", ylabel="F1, %", title="F1 by iteration")
-    scores.set_xticks(at)
+            axes.plot(at, values, style, marker="o", ms=4, color=colour, label=label)
+    axes.axvline(reported, color="0.8", zorder=0)
+    axes.set(xlabel="iteration", ylabel="F1, %", title="F1 by iteration")
+    axes.set_xticks(at)
     # Beside the lines: six entries leave no corner free.
-    scores.legend(frameon=False, **_BESIDE)
+    axes.legend(frameon=False, **_BESIDE)
+
+
+def _draw_scores(axes: Any, scores: dict[str, dict[str, float]]) -> None:
+    """Draw micro and macro F1 of each set as bars, from 0 to 100."""
+    width = 0.38
+    for place, (metric, colour) in enumerate(
+        (("micro_f1", _GREEN), ("macro_f1", _PINK))
+    ):
+        at = [i + (place - 0.5) * width for i in range(len(scores))]
+        values = [100 * each[metric] for each in scores.values()]
+        label = metric.replace("_f1", "-F1")
+        drawn = axes.bar(at, values, width, color=colour, label=label)
+        axes.bar_label(drawn, [f"{value:.0f}" for value in values], fontsize=8)
+    axes.set_xticks(range(len(scores)), list(scores))
+    axes.set(ylabel="F1, %", ylim=(0, 108), title="F1 by set")
+    axes.legend(frameon=False, **_BESIDE)
+
+
+def plot_report(report: Any) -> Picture:
+    """Plot a report: F1 by class, confusion, reliability, and comparison."""
+    kept = sorted(report.by_class, key=lambda each: -each.support)[:_MOST_CLASSES]
+    order = [i for i, each in enumerate(report.by_class) if each in kept]
+    size = max(3.6, 1.2 + 0.32 * len(order))
+    figure = Picture(figsize=(13, 2 * size), layout="constrained")
+    (classes, confusion), (reliability, comparison) = figure.subplots(2, 2)
+    _draw_classes(classes, report, order)
+    if report.confusion is None:
+        _draw_supports(confusion, report, order)
+    else:
+        _draw_confusion(confusion, report, order)
+    _draw_reliability(reliability, report)
+    _draw_comparison(comparison, report)
+    for axes in (classes, reliability, comparison):
+        axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _draw_classes(axes: Any, report: Any, order: list[int]) -> None:
+    colours = class_colours(report.classes.tolist())
+    lines = [report.by_class[i] for i in order]
+    drawn = axes.barh(
+        range(len(lines)),
+        [100 * line.f1 for line in lines],
+        color=[colours[line.label] for line in lines],
+    )
+    axes.bar_label(drawn, [f"{100 * line.f1:.0f}" for line in lines], padding=3)
+    names = [f"{shorten(line.label)} ({line.support})" for line in lines]
+    axes.set_yticks(range(len(lines)), names)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    left_out = len(report.classes) - len(lines)
+    more = f"; {left_out} rarer not drawn" if left_out else ""
+    axes.set(xlabel="F1, %", xlim=(0, 108), title=f"F1 by class (support){more}")
+
+
+def _draw_confusion(axes: Any, report: Any, order: list[int]) -> None:
+    counts = report.confusion[np.ix_(order, order)]
+    shares = counts / np.maximum(report.confusion[order].sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+    names = [shorten(report.classes.tolist()[i]) for i in order]
+    axes.set_xticks(range(len(order)), names, rotation=45, ha="right")
+    axes.set_yticks(range(len(order)), names)
+    for row, column in np.ndindex(counts.shape):
+        colour = "black" if shares[row, column] > 0.55 else "white"
+        text = str(counts[row, column])
+        axes.text(column, row, text, ha="center", va="center", color=colour, size=8)
+    axes.set(xlabel="predicted", ylabel="true", title="Confusion, number of nodes")
+
+
+def _draw_supports(axes: Any, report: Any, order: list[int]) -> None:
+    """Draw precision and recall of each label, where nodes have several."""
+    lines = [report.by_class[i] for i in order]
+    for name, marker, colour in (("precision", "o", _BLUE), ("recall", "D", _ORANGE)):
+        values = [100 * getattr(line, name) for line in lines]
+        axes.plot(values, range(len(lines)), marker, color=colour, label=name)
+    axes.set_yticks(range(len(lines)), [shorten(line.label) for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.set(xlabel="%", xlim=(0, 102), title="Precision and recall")
+    axes.legend(frameon=False, **_BESIDE)
+
+
+def _draw_reliability(axes: Any, report: Any) -> None:
+    bins = report.reliability
+    axes.plot([0, 100], [0, 100], color="0.8", zorder=0, label="as sure as right")
+    most = max(each.size for each in bins)
+    axes.scatter(
+        [100 * each.confidence for each in bins],
+        [100 * each.accuracy for each in bins],
+        [30 + 220 * each.size / most for each in bins],
+        color=_BLUE,
+        label="predictions; area: number",
+    )
+    before, after = report.calibration_errors
+    calibrated = "" if after is None else f", calibrated {100 * after:.1f}%"
+    axes.set(
+        xlabel="confidence, %",
+        ylabel="right, %",
+        xlim=(-3, 103),
+        ylim=(-3, 103),
+        title=f"Calibration: error {100 * before:.1f}%{calibrated}",
+    )
+    axes.legend(frameon=False, loc="upper left", fontsize="small")
+
+
+def _draw_comparison(axes: Any, report: Any) -> None:
+    scores = {"this result": report.scores, **report.baselines}
+    width = 0.38
+    for place, (metric, colour) in enumerate(
+        (("micro_f1", _GREEN), ("macro_f1", _PINK))
+    ):
+        at = [i + (place - 0.5) * width for i in range(len(scores))]
+        values = [100 * each[metric] for each in scores.values()]
+        label = metric.replace("_f1", "-F1")
+        drawn = axes.barh(at, values, width, color=colour, label=label)
+        axes.bar_label(drawn, [f"{value:.1f}" for value in values], padding=3)
+    axes.set_yticks(range(len(scores)), list(scores))
+    axes.set_ylim(len(scores) - 0.4, -0.6)
+    axes.set(xlabel="F1, %", xlim=(0, 112), title="Comparison on the same nodes")
+    axes.legend(frameon=False, **_BESIDE)
+
+
+def shorten(label: Any, most: int = 18) -> str:
+    """Return a label as text of at most this many characters."""
+    text = str(label)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def plot_comparison(
@@ -114,18 +284,19 @@ def plot_explanation(explanation: Explanation, most: int) -> Picture:
       most: Number of nodes to draw, besides those that link them to the node.
     """
     places, at, parents = hop_tree(explanation, most)
-    figure = Picture(figsize=(10, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-    names, shares = list(explanation.shares), list(explanation.shares.values())
-    drawn = left.barh(range(len(names)), [100 * share for share in shares], color=_BLUE)
-    left.bar_label(drawn, [f"{share:.0%}" for share in shares], padding=3)
-    left.set_yticks(range(len(names)), names)
-    left.set_ylim(len(names) - 0.4, -0.6)
-    label, probability = explanation.label, explanation.probability
-    title = f"Node {explanation.node}: {label}, {probability:.0%}"
-    left.set(xlabel="share of the prediction, %", title=title)
-    left.set_xlim(0, 115 * max(*shares, 0.01))
-    left.spines[["top", "right"]].set_visible(False)
+    figure = Picture(figsize=(11, 5.2), layout="constrained")
+    features = explanation.features(_MOST_COLUMNS)
+    grid = figure.add_gridspec(2, 2, width_ratios=(2, 3))
+    left = figure.add_subplot(grid[0, 0] if features else grid[:, 0])
+    right = figure.add_subplot(grid[:, 1])
+    label, probability = shorten(explanation.label, 30), explanation.probability
+    left.set_title(f"Node {explanation.node}: {label}, {probability:.0%}")
+    shares = [(shorten(name), share) for name, share in explanation.shares.items()]
+    _draw_shares(left, shares, _BLUE)
+    if features:
+        below = figure.add_subplot(grid[1, 0])
+        below.set_title("Features that mattered most, at all nodes")
+        _draw_shares(below, [(shorten(n, 24), share) for n, share in features], _ORANGE)
     _draw_edges(right, explanation.edges, places, at, parents)
     _draw_nodes(right, explanation, places, at)
     left_out = len(explanation.nodes) - len(places)
@@ -136,6 +307,17 @@ def plot_explanation(explanation: Explanation, most: int) -> Picture:
     right.spines[:].set_visible(False)
     right.legend(title="predicted", frameon=False, **_BESIDE)
     return figure
+
+
+def _draw_shares(axes: Any, shares: Sequence[tuple[str, float]], colour: str) -> None:
+    values = [share for _, share in shares]
+    drawn = axes.barh(range(len(values)), [100 * v for v in values], color=colour)
+    axes.bar_label(drawn, [f"{value:.0%}" for value in values], padding=3)
+    axes.set_yticks(range(len(values)), [name for name, _ in shares])
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    axes.set_xlabel("share of the prediction, %")
+    axes.set_xlim(0, 115 * max(*values, 0.01))
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def hop_tree(explanation: Explanation, most: int) -> tuple[np.ndarray, ...]:
@@ -208,18 +390,29 @@ def _draw_nodes(
     share = (explanation.attributes + explanation.labels)[places]
     area = 130 + 900 * share / max(float(share[1:].max(initial=0)), 1e-9)
     area[0] = 260
-    said = np.array(explanation.predictions)[places]
-    counted = sorted(set(said), key=lambda name: (-int((said == name).sum()), name))
-    palette = dict(zip(counted, _COLOURS, strict=False))
-    for name, colour in palette.items():
-        axes.scatter([], [], color=colour, label=name)
-    if len(counted) > len(_COLOURS):
+    said = [explanation.predictions[place] for place in places]
+    palette = class_colours(explanation.classes or sorted(set(said), key=str))
+    drawn = [name for name in palette if name in said]
+    for name in drawn:
+        if palette[name] != _OTHERS:
+            axes.scatter([], [], color=palette[name], label=shorten(name))
+    if any(palette[name] == _OTHERS for name in drawn):
         axes.scatter([], [], color=_OTHERS, label="others")
-    colours = [palette.get(name, _OTHERS) for name in said]
+    colours = [palette[name] for name in said]
     axes.scatter(*at[1:].T, s=area[1:], c=colours[1:], edgecolors="white", zorder=2)
     axes.scatter(*at[:1].T, s=area[0], c=colours[:1], marker="s", ec="k", zorder=3)
-    centred = {"ha": "center", "va": "center"}
     for place, point in zip(places, at, strict=True):
-        name = str(explanation.nodes[place])
-        text = axes.annotate(name, point, **centred, fontsize=8, zorder=4)
+        name = shorten(explanation.names[place])
+        how: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": 8,
+            "zorder": 4,
+        }
+        if len(name) > _FITS_A_DISC and place:  # Outwards, to the side.
+            turn, right = np.degrees(np.arctan2(point[1], point[0])), point[0] > -1e-9
+            how |= {"ha": "left" if right else "right", "rotation_mode": "anchor"}
+            how["rotation"] = turn if right else turn - 180
+            point = point * (1 + 0.13 / np.linalg.norm(point))
+        text = axes.annotate(name, point, **how)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])

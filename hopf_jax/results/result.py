@@ -1,7 +1,9 @@
 """`Result`, which `fit` returns."""
 
 import dataclasses
+import functools
 import os
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -10,21 +12,27 @@ from hopf_jax.batching import shuffle_neighbors, thin
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import (
     Graph,
+    Label,
+    NodeIndex,
     Scaling,
     add_ghost_edges,
-    check_ids,
-    check_nodes,
+    as_graph,
     fingerprint,
     match_columns,
     select_columns,
-    to_array,
 )
 from hopf_jax.inference import WholeGraph, replay
-from hopf_jax.kernels import Kernel, Net, Sizes
+from hopf_jax.kernels import MODELS, Kernel, Net, Sizes
 from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
-from hopf_jax.runtime import releasing_programs
+from hopf_jax.results.report import Report, make_report
+from hopf_jax.runtime import (
+    html_lines,
+    html_table,
+    import_or_explain,
+    releasing_programs,
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -37,7 +45,12 @@ class Result:
       sizes: Its widths.
       seed: The seed of the run.
       multilabel: Several labels per node.
-      label_names: C names.
+      label_names: C names, as text.
+      classes: C labels as the graph was given them, if they were not text; else ().
+        `classes_` has either.
+      node_names: N names of the nodes of the fitted graph, or ().
+      cross_validated: If `Config.folds`: ids of the labelled nodes [n], and their
+        probabilities [n, C] by nets that never saw their labels; else None.
       weights: The weights of each iteration; with a leading axis of members, where
         there are several.
       iteration: The reported iteration (from 1): the last whose validation micro +
@@ -84,8 +97,40 @@ class Result:
     positions: tuple[float, ...] = ()
     decision: Decision = dataclasses.field(default_factory=Decision)
     choice: tuple[dict[str, Any], ...] = ()
+    classes: tuple[Label, ...] = ()
+    node_names: tuple[Hashable, ...] = ()
+    cross_validated: tuple[np.ndarray, np.ndarray] | None = None
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
+
+    @functools.cached_property
+    def classes_(self) -> np.ndarray:
+        """Labels as the graph was given them, [C]; the columns of `predict_proba`."""
+        own = self.classes or self.label_names
+        alike = len({type(label) for label in own}) == 1
+        array = np.array(own) if alike else np.array(own, object)
+        array.flags.writeable = False
+        return array
+
+    @functools.cached_property
+    def node_index(self) -> NodeIndex:
+        """Finds nodes of the fitted graph by their names or ids."""
+        return NodeIndex(self.node_names, len(self.probabilities))
+
+    @property
+    def model(self) -> str:
+        """Name of the kernel in `hopf_jax.MODELS`, or "own kernel"."""
+        known = (name for name, kernel in MODELS.items() if kernel == self.kernel)
+        return next(known, "own kernel")
+
+    @property
+    def read_names(self) -> list[str]:
+        """Names of the columns of the features that nets read."""
+        if self.scaling is not None:
+            return self.scaling.read_names
+        if self.feature_names:
+            return list(self.feature_names)
+        return [f"feature {i}" for i in range(self.sizes.features)]
 
     def __repr__(self) -> str:
         sets = ", ".join(
@@ -96,6 +141,18 @@ class Result:
             f"Result(iteration {self.iteration} of {len(self.iterations)}, "
             f"{len(self.history)} epochs; {sets})"
         )
+
+    def _repr_html_(self) -> str:
+        cells: list[tuple[str, ...]] = [("set", "micro-F1", "macro-F1")]
+        for name, scores in self.scores.items():
+            pair = (f"{100 * scores[m]:.1f}" for m in ("micro_f1", "macro_f1"))
+            cells.append((name, *pair))
+        caption = (
+            f"{self.model}, iteration {self.iteration} of {len(self.iterations)}, "
+            f"{len(self.history)} epochs: scores in percent"
+        )
+        hint = "More: report(), to_frame(), predict(), explain(node), plot(), save()."
+        return html_table(caption, cells) + html_lines([hint])
 
     def describe(self) -> str:
         """Return a text about the scores and about what was done to the features."""
@@ -115,27 +172,69 @@ class Result:
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C] of nodes of the fitted graph, or of a new graph.
 
+        Columns are those of `classes_`.
+
         Args:
-          nodes: Ids or a mask; None for all; or a `Graph` with the same features, on
-            which iterations are replayed. The labels of its training nodes, if it
-            has any, are used as known.
+          nodes: Names, ids or a mask; None for all; or a `Graph` with the same
+            features, on which iterations are replayed. The labels of its training
+            nodes, if it has any, are used as known.
         """
         if isinstance(nodes, Graph):
             return self._replay(nodes)[-1]
         if nodes is None:
             return self.probabilities
-        check = check_nodes if to_array(nodes, "nodes").dtype == bool else check_ids
-        return self.probabilities[check(nodes, len(self.probabilities), "nodes")]
+        return self.probabilities[self.node_index.find(nodes)]
 
     def predict(self, nodes: Any = None) -> np.ndarray:
-        """Return class ids [n], or a 0/1 matrix [n, C] if multi-label.
+        """Return labels [n], as the graph was given them.
 
         `Config.metric` says which score they are chosen for.
 
         Args:
           nodes: As in `predict_proba`.
+
+        Returns:
+          [n] of `classes_`; if nodes have several labels, a 0/1 matrix [n, C].
         """
-        return self.decision.decide(self.predict_proba(nodes))
+        decided = self.decision.decide(self.predict_proba(nodes))
+        return decided if self.multilabel else self.classes_[decided]
+
+    def to_frame(self, nodes: Any = None) -> Any:
+        """Return predictions as a DataFrame, one row per node.
+
+        Its columns are node (name or id), label, probability (as `predict_proba` has
+        it), confidence (the calibrated probability) and second_choice, the next best
+        label. If nodes have several labels: node, label (a tuple), and the calibrated
+        probability of each label.
+
+        Args:
+          nodes: As in `predict_proba`.
+        """
+        pd = import_or_explain("pandas", "to_frame")
+        if isinstance(nodes, Graph):
+            called = nodes.node_index.call(range(nodes.num_nodes))
+        else:
+            ids = np.arange(len(self.probabilities))
+            if nodes is not None:
+                ids = self.node_index.find(nodes)
+            called = self.node_index.call(ids)
+        said = self.predict_proba(nodes)
+        sure, decided = self._calibrated(said), self.decision.decide(said)
+        columns: dict[str, Any] = {"node": pd.Series(called, dtype=_dtype(called))}
+        if self.multilabel:
+            rows = [tuple(self.classes_[row > 0].tolist()) for row in decided]
+            columns["label"] = pd.Series(rows, dtype=object)
+            columns |= dict(zip(self.classes_.tolist(), sure.T, strict=True))
+            return pd.DataFrame(columns)
+        own = decided[:, None]
+        columns["label"] = self.classes_[decided]
+        columns["probability"] = np.take_along_axis(said, own, axis=1)[:, 0]
+        columns["confidence"] = np.take_along_axis(sure, own, axis=1)[:, 0]
+        if len(self.classes_) > 1:
+            others = said.copy()
+            np.put_along_axis(others, own, -1, axis=1)
+            columns["second_choice"] = self.classes_[self.decision.decide(others)]
+        return pd.DataFrame(columns)
 
     def confidence(self, nodes: Any = None) -> Confidence:
         """Return probabilities calibrated on the validation nodes.
@@ -148,28 +247,38 @@ class Result:
           right), `temperature`, and the calibration errors `ece_before` and
           `ece_after`.
         """
+        said = self.predict_proba(nodes)
+        calibrated, decided = self._calibrated(said), self.decision.decide(said)
+        assert self.calibration is not None  # Or it could not have been applied.
+        return Confidence(
+            calibrated, decided, self.multilabel, self.calibration, self.classes_
+        )
+
+    def _calibrated(self, said: np.ndarray) -> np.ndarray:
+        """Return probabilities [n, C] at the temperature of the calibration."""
         if self.calibration is None:
             raise ValueError(
                 "This result was saved by an older version, which kept no calibration. "
                 "Fit it again."
             )
-        said = self.predict_proba(nodes)
-        calibrated = soften(said, self.calibration.temperature, self.multilabel)
-        predicted = self.decision.decide(said)
-        return Confidence(calibrated, predicted, self.multilabel, self.calibration)
+        return soften(said, self.calibration.temperature, self.multilabel)
 
     def explain(
-        self, node: int, graph: Graph | None = None, *, label: int | str | None = None
+        self,
+        node: Hashable,
+        graph: Graph | None = None,
+        *,
+        label: Label | None = None,
     ) -> Explanation:
         """Explain the prediction for a node by gradients times inputs.
 
         Iterations are replayed on the graph first.
 
         Args:
-          node: Its id.
+          node: Its name or id.
           graph: A graph with the same features; None for the graph that was fitted.
-          label: Id or name of the label to explain; None for the predicted one, or the
-            likeliest where nodes have several.
+          label: The label to explain, as in `classes_`, or its name; None for the
+            predicted one, or the likeliest where nodes have several.
 
         Returns:
           An `Explanation`: `shares` of the node's own attributes, of each hop and of
@@ -181,10 +290,37 @@ class Result:
                 "This result was loaded from a file, which holds no graph. Give it: "
                 "result.explain(node, graph)."
             )
-        if not isinstance(node, int | np.integer) or isinstance(node, bool):
-            raise ValueError(f"node is {node!r}; give the id of one node.")
-        check_ids([node], graph.num_nodes, "node")
-        return explain(self, graph, int(node), label)
+        graph = as_graph(graph)
+        return explain(self, graph, graph.node_index.find_one(node), label)
+
+    def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
+        """Return how good the result is, on labels that no net learned from.
+
+        On test nodes, if there are any; else on predictions of labelled nodes by nets
+        that never saw their labels (cross-validation), or on validation nodes.
+
+        Args:
+          graph: The graph that was fitted, with its labels and its split; needed only
+            for a result that was loaded from a file.
+          baselines: Compare with the commonest label, and with a logistic regression of
+            a node's own features.
+
+        Returns:
+          A `Report`: scores by class, confusion matrix, calibration, comparison, F1 by
+          iteration, and what was done. `print` it, or leave it to a notebook;
+          `plot()`, `to_frame()`.
+        """
+        graph = self.graph if graph is None else as_graph(graph)
+        if graph is None:
+            raise ValueError(
+                "This result was loaded from a file, which holds no graph. Give it: "
+                "result.report(graph)."
+            )
+        return make_report(self, graph, baselines=baselines)
+
+    def _read_graph(self, graph: Graph) -> Graph:
+        """Return a graph with features as the net reads them."""
+        return with_features(graph, self._read_features(graph))
 
     @releasing_programs()
     def _replay(self, graph: Graph) -> tuple[Net, Graph, np.ndarray | None, np.ndarray]:
@@ -194,7 +330,7 @@ class Result:
           The net, the graph as it reads it, the label summaries that the last iteration
           read, and probabilities [N, C].
         """
-        graph = with_features(graph, self._read_features(graph))
+        graph = self._read_graph(graph)
         if graph.train.any() and graph.num_labels != self.sizes.labels:
             raise ValueError(
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
@@ -273,6 +409,12 @@ class Result:
         from hopf_jax.results import plots
 
         return plots.plot_result(self.history, self.iterations, self.iteration)
+
+
+def _dtype(values: list[Any]) -> Any:
+    """Return the type of a column: object, unless all values are of one plain type."""
+    kinds = {type(value) for value in values}
+    return None if kinds in ({int}, {str}, {float}) else object
 
 
 def _few(names: tuple[str, ...]) -> str:

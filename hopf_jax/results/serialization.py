@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 
 from hopf_jax.config import Execution, Number, Whole, config_from_json
-from hopf_jax.graph import Scaling
+from hopf_jax.graph import (
+    Scaling,
+    classes_from_json,
+    names_from_json,
+    names_to_json,
+)
 from hopf_jax.kernels import (
     Kernel,
     Sizes,
@@ -26,6 +31,7 @@ from hopf_jax.runtime import is_main, load_npz, write_atomically
 _FORMAT = 3
 _OLDER = (1, 2)  # Without a calibration; without a scaling or a decision.
 _SCALING = "scaling"
+_CROSS_VALIDATED = ("cross_validated/nodes", "cross_validated/probabilities")
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
 # What contents of the wrong kind raise, where they are taken apart.
 _MALFORMED = (
@@ -72,9 +78,17 @@ def save(
         ],
         "chunk_edges": result.execution.chunk_edges,
     }
+    # Only where there are any, so that files without names are as they were.
+    if result.classes:
+        meta["classes"] = result.classes
+    if result.node_names:
+        meta["node_names"] = names_to_json(result.node_names)
     if notes is not None:
         meta["notes"] = notes
     arrays: dict[str, Any] = {"probabilities": result.probabilities}
+    if result.cross_validated is not None:
+        pairs = zip(_CROSS_VALIDATED, result.cross_validated, strict=True)
+        arrays |= dict(pairs)
     if result.scaling is not None:
         meta[_SCALING], found = result.scaling.pack()
         arrays |= {f"{_SCALING}/{name}": array for name, array in found.items()}
@@ -107,6 +121,7 @@ def load_with_notes(
             raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}")
         fields = _fields(meta, arrays.pop("probabilities"))
         fields[_SCALING] = _take_scaling(meta, arrays, fields["sizes"])
+        fields["cross_validated"] = _take_cross_validated(arrays, fields)
         weights: list[dict[str, np.ndarray]] = [{} for _ in meta["iterations"]]
         for name, array in arrays.items():
             number, part = name.split("/")
@@ -172,10 +187,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
             for each in sets.values()
             for name in ("micro_f1", "macro_f1")
         ),
-        "probabilities": _is_float32(probabilities)
-        and probabilities.ndim == 2
-        and probabilities.shape[1] == sizes.labels
-        and bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()),
+        "probabilities": _are_probabilities(probabilities)
+        and probabilities.shape[1] == sizes.labels,
         "calibration": _is_calibration(meta.get("calibration")),
     }
     for name, holds in valid.items():
@@ -192,6 +205,8 @@ def _fields(meta: dict[str, Any], probabilities: np.ndarray) -> dict[str, Any]:
         "label_names": tuple(names),
         "feature_names": tuple(columns),
         "positions": tuple(positions),
+        "classes": classes_from_json(meta.get("classes", []), sizes.labels),
+        "node_names": names_from_json(meta.get("node_names", []), len(probabilities)),
         "probabilities": probabilities,
         "calibration": None if calibration is None else Calibration(**calibration),
     }
@@ -209,6 +224,34 @@ def _take_scaling(
     if scaling.num_scaled != sizes.features:
         raise ValueError("its scaling is of other features")
     return scaling
+
+
+def _take_cross_validated(
+    arrays: dict[str, np.ndarray], fields: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return cross-validated predictions, and remove them from the other arrays."""
+    nodes, said = (arrays.pop(name, None) for name in _CROSS_VALIDATED)
+    if nodes is None and said is None:
+        return None
+    if nodes is None or said is None:
+        raise ValueError("half of its cross-validated predictions is missing")
+    num_nodes, num_labels = fields["probabilities"].shape
+    valid = (
+        nodes.ndim == 1
+        and nodes.dtype == np.int64
+        and ((nodes >= 0) & (nodes < num_nodes)).all()
+        and (nodes[1:] > nodes[:-1]).all()
+        and _are_probabilities(said)
+        and said.shape == (len(nodes), num_labels)
+    )
+    if not valid:
+        raise ValueError("its cross-validated predictions cannot be right")
+    return nodes, said
+
+
+def _are_probabilities(array: np.ndarray) -> bool:
+    within = (array >= 0) & (array <= 1 + 1e-5)
+    return _is_float32(array) and array.ndim == 2 and bool(within.all())
 
 
 def _is_calibration(saved: Any) -> bool:

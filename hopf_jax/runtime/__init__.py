@@ -5,6 +5,7 @@ from hopf_jax.runtime.checkpoints import checkpointed, digest
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
 from hopf_jax.runtime.memory import check_memory
+from hopf_jax.runtime.optional import import_or_explain
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs
 from hopf_jax.runtime.publishing import (
@@ -15,6 +16,13 @@ from hopf_jax.runtime.publishing import (
 )
 from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
 from hopf_jax.runtime.suggestions import did_you_mean, suggest
+from hopf_jax.runtime.text_tables import (
+    Cells,
+    Tabular,
+    html_lines,
+    html_table,
+    text_table,
+)
 from hopf_jax.runtime.untrusted import (
     check_encoding,
     check_limit,

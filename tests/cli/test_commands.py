@@ -88,8 +88,8 @@ def run(*arguments):
     assert commands.main([str(a) for a in arguments]) == 0
 
 
-def named(result, classes):
-    return [result.label_names[i] for i in classes]
+def named(result, labels):
+    return [str(label) for label in labels]
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ def test_one_validation_node_and_no_test_nodes():
     found = calibrate(graph, said)
     assert found.ece_after == {"validation": None}
     assert list(found.ece_before) == ["validation"]
-    shown = calibration.Confidence(said, np.zeros(18, int), False, found)
+    shown = calibration.Confidence(said, np.zeros(18, int), False, found, np.arange(3))
     assert repr(shown).splitlines()[-1].split()[-1] == "-"
 
 

@@ -133,7 +133,7 @@ def test_a_decision_is_saved_and_applied_to_a_new_graph(metric, multilabel, tmp_
     np.testing.assert_array_equal(loaded.predict_proba(graph), result.probabilities)
     explained = result.explain(7)
     if not multilabel:
-        assert explained.label == graph.label_names[result.predict([7])[0]]
+        assert explained.label == result.predict([7])[0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Explanations: against finite differences of the dense formula, and as shown."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hopf_jax.datasets import make_chain, make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.kernels.aggregators import mean
 from hopf_jax.results.explanations import Explanation, influences
-from hopf_jax.results.plots import hop_tree
+from hopf_jax.results.plots import class_colours, hop_tree
 from hopf_jax.results.result import make_net
 from tests import graphs, oracle
 
@@ -77,20 +79,33 @@ def test_shares_and_predictions(result, explained):
         assert explained.shares[name] == pytest.approx(part)
     assert explained.shares["labels"] == pytest.approx(explained.labels.sum())
     said = result.probabilities[explained.node]
-    assert explained.label == result.label_names[said.argmax()]
-    assert explained.probability == pytest.approx(said.max(), rel=1e-5)
-    names = [result.label_names[c] for c in result.predict(explained.nodes)]
-    assert list(explained.predictions) == names
+    assert explained.label == result.classes_[said.argmax()]
+    sure = result.confidence([explained.node]).values[0]
+    assert explained.probability == pytest.approx(sure, rel=1e-5)
+    predicted = result.predict(explained.nodes).tolist()
+    assert list(explained.predictions) == predicted
+
+
+def test_columns_of_features_have_shares(result, explained):
+    attributes = sum(explained.shares.values()) - explained.shares["labels"]
+    assert explained.columns.sum() == pytest.approx(attributes)
+    first, *rest = explained.features(3)
+    assert first.share >= rest[0].share and first.name.startswith("feature ")
+    assert first.name in repr(explained)
+    graph = dataclasses.replace(result.graph, feature_names=tuple("abcdefg"))
+    named = fit(graph, "i-nip-mean", result.config).explain(5)
+    assert named.features(1)[0].name in "abcdefg"
 
 
 def test_nodes_and_labels_to_explain(result, explained):
     other = result.explain(explained.node, label="2")
-    assert other.label == "2"
-    assert other.probability == pytest.approx(result.probabilities[explained.node, 2])
+    assert other.label == 2
+    sure = result.confidence([explained.node]).probabilities[0]
+    assert other.probability == pytest.approx(sure[2], rel=1e-4)
     again = result.explain(explained.node, label=2)
     np.testing.assert_array_equal(again.attributes, other.attributes)
-    for bad in ("a", 3, -1, 1.0):
-        with pytest.raises(ValueError, match=r"label is .*names: 0, 1, 2\."):
+    for bad in ("a", 3, -1, 1.5):
+        with pytest.raises(ValueError, match=r"label is .*(0, 1, 2\.|mean 1)"):
             result.explain(0, label=bad)
     for bad in (18, -1, 1.5, True, [1], None):
         with pytest.raises(ValueError, match="node"):
@@ -122,9 +137,8 @@ def test_a_new_graph_may_be_explained(result):
     bare = Graph.from_scipy(graph.adjacency[:11, :11], graph.features[:11])
     found = result.explain(3, bare)
     assert found.nodes.max() < 11
-    assert found.probability == pytest.approx(
-        result.predict_proba(bare)[3].max(), rel=1e-5
-    )
+    sure = result.confidence(bare).values[3]
+    assert found.probability == pytest.approx(sure, rel=1e-5)
     with pytest.raises(ValueError, match="2 features, but the model learned from 7"):
         result.explain(3, Graph.from_scipy(graph.adjacency, graph.features[:, :2]))
 
@@ -146,7 +160,7 @@ def test_a_prediction_may_depend_on_nothing():
 
 def test_several_labels_per_node(multilabel_result):
     found = multilabel_result.explain(5, label="1")
-    assert found.label == "1"
+    assert found.label == 1
     assert sum(found.shares.values()) == pytest.approx(1)
 
 
@@ -162,6 +176,7 @@ def made(hops, edges, share):
         probability=0.5,
         shares={"own": share[0], "hop 1": share[1:].sum(), "labels": 0.0},
         nodes=np.arange(7, 7 + len(hops)),
+        names=tuple(f"n{i}" for i in range(7, 7 + len(hops))),
         hops=hops,
         attributes=share,
         labels=np.zeros(len(hops)),
@@ -193,9 +208,11 @@ def test_an_explanation_is_a_table(explained):
 
 def test_an_explanation_is_drawn(explained):
     figure = explained.plot(most=4)
-    left, right = figure.axes
+    left, right, below = figure.axes
     widths = [bar.get_width() for bar in left.patches]
     assert widths == pytest.approx([100 * v for v in explained.shares.values()])
+    names = [text.get_text() for text in below.get_yticklabels()]
+    assert names == [column.name for column in explained.features(8)]
     ids = {text.get_text() for text in right.texts}
     best = {str(near.node) for near in explained.neighbors(3)}
     assert best | {str(explained.node)} <= ids
@@ -204,10 +221,21 @@ def test_an_explanation_is_drawn(explained):
 
 
 def test_more_classes_than_colours_are_drawn():
-    found = made([0] + [1] * 9, [(0, i) for i in range(1, 10)], [0.1] * 10)
+    count = 20
+    found = made([0] + [1] * count, [(0, i) for i in range(1, count + 1)],
+                 [0.1] * (count + 1))  # fmt: skip
+    said = tuple(f"class {i}" for i in range(count + 1))
+    found = dataclasses.replace(found, predictions=said, classes=said)
     right = found.plot().axes[1]
     names = [text.get_text() for text in right.get_legend().get_texts()]
-    assert len(names) == 8 and names[-1] == "others"
+    assert len(names) == 17 and names[-1] == "others"
+
+
+def test_a_class_has_the_same_colour_in_every_plot():
+    classes = [f"class {i}" for i in range(18)]
+    colours = class_colours(classes)
+    assert len({str(colour) for colour in colours.values()}) == 17
+    assert class_colours(classes[:3]) == {c: colours[c] for c in classes[:3]}
 
 
 def test_features_as_wide_as_coras_can_be_explained():

@@ -409,7 +409,7 @@ def test_each_fault_is_refused_and_named(case, seed):
 
 FIELDS = (
     *("senders", "receivers", "features", "labels", "weights", "train", "validation"),
-    *("test", "directed", "self_loops", "multilabel", "label_names"),
+    *("test", "directed", "self_loops", "multilabel", "label_names", "node_names"),
 )
 
 
@@ -446,7 +446,9 @@ def test_row_pointers_of_any_size(indptr):
     20,
     100,
     least=0.5,
-    make=st.sampled_from(["from_scipy", "from_networkx", "from_jraph", "from_pyg"]),
+    make=st.sampled_from(
+        ["from_scipy", "from_networkx", "from_pandas", "from_jraph", "from_pyg"]
+    ),
     value=anything,
 )
 def test_anything_in_place_of_a_graph(make, value):
