@@ -18,6 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A fence may be indented, as in a list; its closing fence is indented alike.
@@ -63,26 +64,20 @@ def run(blocks, name, folder):
             figure.savefig(folder / file, bbox_inches="tight", facecolor="white")
             outputs.append(["image", file, described(figure)])
         plt.close("all")
-        if value is not None and not isinstance(value, matplotlib.figure.Figure):
-            html = getattr(value, "_repr_html_", None)
-            kind, text = ("html", html()) if html else ("text", repr(value))
-            outputs.append([kind, text])
+        html = getattr(value, "_repr_html_", None)
+        if html:
+            outputs.append(["html", html()])
+        elif value is not None and not figures:  # Not what an axis or legend returns.
+            outputs.append(["text", repr(value)])
         shown.append(outputs)
     return shown
 
 
 def execute(block, name, space):
-    """Execute code, and return the value of its last statement if it is an expression.
-
-    As in a notebook, a last line that ends in a semicolon shows nothing.
-    """
+    """Execute code; return the value of its last statement if it is an expression."""
     tree = ast.parse(block)
     last = None
-    if (
-        tree.body
-        and isinstance(tree.body[-1], ast.Expr)
-        and not block.rstrip().endswith(";")
-    ):
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
         last = ast.Expression(tree.body.pop().value)
     exec(compile(tree, name, "exec"), space)
     return eval(compile(last, name, "eval"), space) if last else None
@@ -167,7 +162,11 @@ def run_pages(pages, folder):
 
 def main(name, folder, kept):
     """Run the blocks given on stdin in an empty folder, and write their outputs."""
+    import hopf_jax
+
     blocks = json.load(sys.stdin)
+    # What is documented must not warn, or must say so.
+    warnings.simplefilter("error", hopf_jax.HopfWarning)
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
         shown = run(blocks, name, pathlib.Path(folder))
     part = pathlib.Path(f"{kept}.part")

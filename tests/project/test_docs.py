@@ -361,7 +361,7 @@ def test_outputs_of_examples_are_shown(tmp_path, monkeypatch):
     page.write_text(
         "Text\n\n```python\nprint('said')\n'value'\n```\n\n- item\n\n"
         "  ```python\n  import matplotlib.pyplot as plt\n"
-        "  plt.figure().suptitle('Curve');\n  ```\n"
+        "  plt.figure().suptitle('Curve')\n  ```\n"
     )
     outputs = run_examples(page, tmp_path, monkeypatch)
     assert outputs[0] == [["text", "said"], ["text", "'value'"]]
