@@ -151,7 +151,6 @@ def _draw_leaks(found: dict[str, Any]) -> Any:
             axes.bar(at, heights, 0.4, label=f"{nodes} nodes", color=colour)
         axes.set_xticks(places, list(bars), fontsize="x-small", rotation=45)
         axes.set(title=name, ylabel="F1 of summaries as a guess, %")
-        axes.set_ylim(bottom=30)
         drawing.tidy(axes)
     if shown:
         panels[0].legend(frameon=False, fontsize="small")

@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in options.dataset:
         scores = [_score(name, fold) for fold in options.folds]
         found[name] = score_table.summarise([100 * score for score in scores])
-        mean, std = found[name]["mean"], found[name]["std"]
-        print(f"{name:<12} logistic regression {mean:.2f} ± {std:.2f}", flush=True)
+        shown = score_table.plus_minus(found[name])
+        print(f"{name:<12} logistic regression {shown}", flush=True)
     path = options.workdir / "logistic_regression.json"
     output.write_results(path, {"micro_f1": found}, options.invocation)
     return 0

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             label = name if options.models == (_MODEL,) else f"{name}, {model}"
             found[label] = _curve(name, model, options)
             scores = "  ".join(
-                f"{percent}%: {entry['mean']:.2f} ± {entry['std']:.2f}"
+                f"{percent}%: {score_table.plus_minus(entry)}"
                 for percent, entry in found[label].items()
             )
             print(f"{label:<12} {scores}", flush=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from hopf_jax import metrics
 from hopf_jax.config import Choice, Config, Execution, Number, Whole
-from hopf_jax.fitting import Show, fit, progress_bar
-from hopf_jax.graph import Graph, check_value, draw_folds
+from hopf_jax.fitting import Show, fit, progress_bar, with_settings
+from hopf_jax.graph import Graph, as_graph, check_value, draw_folds
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, decide_as_scored
 from hopf_jax.runtime import Tabular, import_or_explain
@@ -224,7 +224,9 @@ class Comparison(Tabular):
             cells.append(
                 (
                     line.model,
-                    f"{line.score:.1f} ± {line.std:.1f}",
+                    f"{line.score:.1f} ± {line.std:.1f}"
+                    if len(self.graphs) > 1
+                    else f"{line.score:.1f}",
                     f"[{line.low:.1f}, {line.high:.1f}]",
                     "" if first else f"{line.gap:.1f}",
                     "" if first else f"[{line.gap_low:.1f}, {line.gap_high:.1f}]",
@@ -269,6 +271,7 @@ def compare(
     resamples: int = 1000,
     progress: Show = "auto",
     execution: Execution | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Fit several models on several folds of a graph, and compare their scores.
 
@@ -295,11 +298,12 @@ def compare(
       progress: Show a progress bar with the time left on stderr; "auto" shows it in a
         terminal and in a notebook.
       execution: Memory, chunk size and devices of every fit; the defaults if None.
+      settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
       A `Comparison`: `lines`, `to_pandas()`, `plot()`, and the fits in `results`.
     """
-    kernels = _name_kernels(models)
+    kernels, config = _name_kernels(models), with_settings(config, settings)
     graphs = _draw(graph, folds, share, seed)
     results: dict[str, tuple[Result, ...]] = dict.fromkeys(kernels, ())
     # Made before the fits, so that wrong settings fail at once.
@@ -340,11 +344,7 @@ def _draw(
     graph: Graph | None, folds: Any, share: float | None, seed: int
 ) -> tuple[Graph, ...]:
     """Return the folds, each with its split."""
-    if graph is not None and not isinstance(graph, Graph):
-        raise ValueError(
-            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, or "
-            "give None and a list of graphs as folds."
-        )
+    graph = None if graph is None else as_graph(graph)
     if isinstance(folds, int) and not isinstance(folds, bool):
         if graph is None or folds < 1:
             raise ValueError(

@@ -1,7 +1,6 @@
 """`fit` and `fit_folds`: the HOPF loop (Algorithm 1) over one or several members."""
 
 import dataclasses
-import difflib
 import functools
 import logging
 import math
@@ -21,6 +20,7 @@ from hopf_jax.graph import (
     SPLITS,
     Graph,
     Scaling,
+    as_graph,
     complete_split,
     fingerprint,
     learn_scaling,
@@ -72,6 +72,7 @@ from hopf_jax.runtime import (
     check_memory,
     checkpointed,
     compiled,
+    did_you_mean,
     is_main,
     releasing_programs,
     warn_once,
@@ -101,9 +102,9 @@ def fit(
     """Learn to predict the labels of a graph's nodes.
 
     Args:
-      graph: A graph with some labels. Training nodes are learned from, validation nodes
-        stop and choose, test nodes are only scored. Without a split all labelled nodes
-        are learned from: `Config.folds`.
+      graph: A graph with some labels, or a `Data` of PyTorch Geometric. Training nodes
+        are learned from, validation nodes stop and choose, test nodes are only scored.
+        Without a split all labelled nodes are learned from: `Config.folds`.
       model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own. None to choose: a
         node alone, with its neighbours, with many hops, or with its neighbours' labels,
         by cross-validation over the training and validation nodes (`Result.choice`).
@@ -131,8 +132,9 @@ def fit(
     >>> fit(make_chain(), "gcn", config, progress=False).predict_proba().shape
     (6, 2)
     """
-    config = _with_settings(config, settings)
+    config = with_settings(config, settings)
     execution = Execution() if execution is None else execution
+    graph = as_graph(graph)
     check_arguments(graph, config, execution, seed)
     graph, folds, said = complete_split(graph, config.folds, seed, pool=model is None)
     config = dataclasses.replace(config, folds=folds or config.folds)
@@ -168,7 +170,7 @@ def fit(
     return dataclasses.replace(found[0][0], choice=choice)
 
 
-def _with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
+def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
     """Return settings with some replaced; raise `ValueError` for unknown names."""
     config = Config() if config is None else config
     if not settings or not isinstance(config, Config):
@@ -176,8 +178,7 @@ def _with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config
     known = [field.name for field in dataclasses.fields(Config)]
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else "See hopf_jax.Config."
+            hint = did_you_mean(name, known) or "See hopf_jax.Config."
             raise ValueError(f"No setting is called {name!r}. {hint}")
     return dataclasses.replace(config, **settings)
 
@@ -226,6 +227,7 @@ def fit_folds(
     checkpoint_every: int = 1,
     execution: Execution | None = None,
     mapping: Literal["auto", "vmap", "loop"] = "auto",
+    **settings: Any,
 ) -> list[Result]:
     """Run `fit` on several splits of one graph, in one program per epoch if possible.
 
@@ -248,12 +250,15 @@ def fit_folds(
       execution: As in `fit`.
       mapping: "vmap" computes all members in one batched operation, "loop" one after
         another within the program; "auto" is a loop on a CPU and vmap elsewhere.
+      settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
       One `Result` per graph. The seconds of an epoch are divided among the members that
       it trained.
     """
-    graphs = list(graphs)
+    if isinstance(graphs, Graph):
+        raise ValueError("graphs is one graph; give a list of its splits, or use fit.")
+    graphs, config = list(graphs), with_settings(config, settings)
     if not graphs:
         raise ValueError("graphs is empty; give the splits of a graph.")
     check(Choice(("auto", "vmap", "loop")), "mapping", mapping)
@@ -615,11 +620,7 @@ def check_arguments(
     graph: Graph, config: Config, execution: Execution, seed: int
 ) -> None:
     """Raise `ValueError` for arguments of a wrong type."""
-    if not isinstance(graph, Graph):
-        raise ValueError(
-            f"graph is a {type(graph).__name__}; convert it to a hopf_jax.Graph, "
-            "for example with Graph.from_networkx or Graph.from_scipy."
-        )
+    as_graph(graph)
     for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
             name = kind.__name__

@@ -17,17 +17,17 @@ from sklearn.utils.validation import (
 
 from hopf_jax.config import Config, Execution, Number
 from hopf_jax.fitting import fit
-from hopf_jax.graph import Graph, check_ids, check_value
+from hopf_jax.graph import Graph, check_ids, check_value, which_call
 from hopf_jax.kernels import DEFAULT_MODEL, Kernel
 
 
 class HOPFClassifier(ClassifierMixin, BaseEstimator):
     """A model as a scikit-learn classifier, for grid search, pipelines and the like.
 
-    With a graph, X are **node ids**, [n] or [n, 1], and y their labels. Training sees
-    the whole graph, but only the labels of the nodes given to `fit`, so that splits of
-    ids by `GridSearchCV` or `cross_val_score` are fair. Labels in the graph itself are
-    not read.
+    With a graph, X are **node ids** or names, [n] or [n, 1], and y their labels.
+    Training sees the whole graph, but only the labels of the nodes given to `fit`, so
+    that splits of ids by `GridSearchCV` or `cross_val_score` are fair. Labels
+    in the graph itself are not read.
 
         search = GridSearchCV(
             HOPFClassifier(graph), {"model": ["gcn", "nip-mean"], "num_hops": [1, 2]}
@@ -182,8 +182,9 @@ class HOPFClassifier(ClassifierMixin, BaseEstimator):
     def _ids(self, X: Any, *, reset: bool) -> np.ndarray:
         """Return X as node ids [n]."""
         if not isinstance(self.graph, Graph):
-            kind = type(self.graph).__name__
-            raise ValueError(f"graph is a {kind}; give a hopf_jax.Graph or None.")
+            raise ValueError(f"graph is {which_call(self.graph)}")
+        if not sp.issparse(X) and np.asarray(X).dtype.kind in "OUS":
+            X = self.graph.node_index.find(np.asarray(X).reshape(-1), "X")
         if not sp.issparse(X) and np.ndim(X) == 1:
             X = np.asarray(X)[:, None]
         X = validate_data(self, X, reset=reset, dtype="numeric")

@@ -64,18 +64,27 @@ def bars(
     at = np.arange(len(models))
     papers = [entry["paper"] for entry in models.values()]
     beside = metric == "micro_f1" and any(value is not None for value in papers)
-    width = 0.38 if beside else 0.6
-    shift = width / 2 if beside else 0.0
+    shift = 0.12 if beside else 0.0
     means = [entry[metric]["mean"] for entry in models.values()]
     stds = [entry[metric]["std"] for entry in models.values()]
     drawn = list(means)
-    axes.bar(at - shift, means, width, yerr=stds, color=OURS, capsize=3, label="ours")
+    # Points: bars would have to start at 0.
+    several = any(stds)
+    axes.errorbar(
+        at - shift,
+        means,
+        yerr=stds if several else None,
+        fmt="o",
+        color=OURS,
+        capsize=3,
+        label="ours",
+    )
     if beside:
         known = [(x, value) for x, value in zip(at, papers, strict=True) if value]
-        axes.bar(
+        axes.plot(
             [x + shift for x, _ in known],
             [value for _, value in known],
-            width,
+            "D",
             color=PAPER,
             label="paper",
         )
@@ -86,7 +95,7 @@ def bars(
     axes.set_ylim(max(0, low), min(100, max(drawn) + room))
     axes.set_xticks(at, list(models), rotation=30, ha="right")
     name = metric.replace("_f1", "-F1")
-    tidy(axes, ylabel=f"{name}, % (axis cut)")
+    tidy(axes, ylabel=f"{name}, %")
     axes.set_title(title, loc="left")
     return figure
 

@@ -134,8 +134,12 @@ def _echoless(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if found is None else found["micro_f1"]
 
 
-def _plus_minus(entry: dict[str, Any] | None) -> str:
-    return "-" if entry is None else f"{entry['mean']:.2f} ± {entry['std']:.2f}"
+def plus_minus(entry: dict[str, Any] | None) -> str:
+    """Return the mean with the deviation over folds, if there are several."""
+    if entry is None:
+        return "-"
+    deviation = f" ± {entry['std']:.2f}" if len(entry["folds"]) > 1 else ""
+    return f"{entry['mean']:.2f}{deviation}"
 
 
 def _number(form: str, value: float | None) -> str:
@@ -143,13 +147,13 @@ def _number(form: str, value: float | None) -> str:
 
 
 COLUMNS = (
-    Column("micro-F1", 14, lambda e: _plus_minus(e["micro_f1"])),
-    Column("no echo", 14, lambda e: _plus_minus(_echoless(e))),
+    Column("micro-F1", 14, lambda e: plus_minus(e["micro_f1"])),
+    Column("no echo", 14, lambda e: plus_minus(_echoless(e))),
     Column("paper", 7, lambda e: _number(".2f", e["paper"])),
     Column("diff", 7, lambda e: _number("+.2f", e["difference"])),
     Column("goal", 13, verdict),
-    Column("macro-F1", 14, lambda e: _plus_minus(e["macro_f1"])),
-    Column("train", 14, lambda e: _plus_minus(e["train_micro_f1"])),
+    Column("macro-F1", 14, lambda e: plus_minus(e["macro_f1"])),
+    Column("train", 14, lambda e: plus_minus(e["train_micro_f1"])),
     Column("hops", 5, lambda e: str(e["hops"])),
     Column("epochs", 7, lambda e: f"{e['epochs']:.0f}"),
     Column("seconds", 8, lambda e: f"{e['seconds']:.1f}"),

@@ -22,6 +22,7 @@ from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph, split_graph
+from hopf_jax.kernels import find_kernel
 from hopf_jax.results import Result, load_with_notes, save
 from hopf_jax.runtime import sha256, write_atomically
 
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fit(options: argparse.Namespace) -> int:
     keywords = _fit_keywords(options)
+    if options.model is not None:
+        find_kernel(options.model)  # Before any table is read.
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out {options.out} is a file; give a folder.")
     graph, settings, sets = _read_graph(options)
@@ -137,13 +140,16 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     keywords = _fit_keywords(options)
+    models = [name.strip() for name in options.models.split(",")]
+    for name in models:
+        find_kernel(name)  # Before any table is read.
     graph, _, sets = _read_graph(options)
     if sets is not None:
         graph = graph.with_split(**sets)
     _report(options, repr(graph))
     found = compare(
         graph,
-        [name.strip() for name in options.models.split(",")],
+        models,
         options.folds,
         share=options.share,
         on=options.on,

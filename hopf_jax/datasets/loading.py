@@ -21,6 +21,7 @@ from hopf_jax.graph import (
     paper_masks,
     paper_split,
 )
+from hopf_jax.runtime import did_you_mean
 
 
 def load_dataset(
@@ -60,8 +61,10 @@ def load_dataset(
     6
     """
     if not isinstance(name, str) or (name not in DATASETS and name not in SYNTHETIC):
+        hint = did_you_mean(name, (*DATASETS, *SYNTHETIC))
+        hint += " " * bool(hint)
         raise ValueError(
-            f"Unknown dataset {name!r}. Known: {', '.join(DATASETS)}; synthetic: "
+            f"Unknown dataset {name!r}. {hint}Known: {', '.join(DATASETS)}; synthetic: "
             f"{', '.join(SYNTHETIC)}."
         )
     if not isinstance(split, str) or split not in ("transductive", "inductive"):

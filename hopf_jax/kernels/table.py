@@ -17,6 +17,7 @@ from hopf_jax.kernels.aggregators import (
     symmetric,
     total,
 )
+from hopf_jax.runtime import did_you_mean
 
 Signal = Literal["h0", "h", "y"]
 
@@ -206,9 +207,11 @@ def find_kernel(model: str | Kernel) -> Kernel:
     if isinstance(model, Kernel):
         return model
     if not isinstance(model, str) or model not in MODELS:
+        hint = did_you_mean(model, MODELS)
+        hint += " " * bool(hint)
         raise ValueError(
-            f"No model is called {model!r}. Known: {', '.join(MODELS)}. A Kernel of your "
-            "own is accepted too."
+            f"No model is called {model!r}. {hint}Known: {', '.join(MODELS)}. A Kernel "
+            "of your own is accepted too."
         )
     return MODELS[model]
 

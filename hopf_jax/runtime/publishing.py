@@ -6,6 +6,7 @@ folder can remove what dead ones left.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -61,6 +62,12 @@ def write_atomically(
         epath.Path(path).write_bytes(content)
         return
     target = pathlib.Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"There is no folder {str(target.parent)!r} to write {target.name!r} into. "
+            "Make it first",
+        )
     mode = _mode_of_file(target)
     sweep(target.parent)
     name = _temporary_name(target)
