@@ -64,7 +64,8 @@ def run(blocks, name, folder):
             figure.savefig(folder / file, bbox_inches="tight", facecolor="white")
             outputs.append(["image", file, described(figure)])
         plt.close("all")
-        html = getattr(value, "_repr_html_", None)
+        drawn = isinstance(value, matplotlib.figure.Figure)
+        html = None if drawn else getattr(value, "_repr_html_", None)
         if html:
             outputs.append(["html", html()])
         elif value is not None and not figures:  # Not what an axis or legend returns.
