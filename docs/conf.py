@@ -21,7 +21,7 @@ from locate import locate  # noqa: E402
 import hopf_jax  # noqa: E402
 
 project = "hopf_jax"
-author = "the hopf_jax authors"
+author = copyright = "the hopf_jax authors"
 version = release = hopf_jax.__version__
 extensions = [
     "myst_parser",

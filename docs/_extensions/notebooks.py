@@ -110,7 +110,9 @@ def setup(app):
             made = to_markdown(notebook, page.name, folder, relative)
             source[0] = NOTEBOOK.sub(lambda _: made, source[0])
         if GALLERY in source[0]:
+            listed = source[0].splitlines()  # The order of the table of contents.
             pages = pages_of(page.parent)
+            pages = {name: pages[name] for name in sorted(pages, key=listed.index)}
             for stem, path in pages.items():  # The gallery may be read first.
                 to_markdown(json.loads(path.read_text()), stem, folder, relative)
             shown = pathlib.Path(
