@@ -40,6 +40,10 @@ PEER_INSTALLED := $(PEER_VENV)/.installed
 # $(call option,seed,SEED): --seed "$SEED" if SEED was given, else nothing.
 option = $(if $($(2)),--$(1) "$$$(2)")
 
+# Compiled programs are kept between runs, in a private folder of the user's cache;
+# HOPF_KEEP_PROGRAMS=0 switches that off. Not where compilation is measured or tested.
+reproduce inductive neighbors scaling morphing iterations panel notebook: export HOPF_KEEP_PROGRAMS ?= 1
+
 # Said at once, before any set-up.
 ifeq ($(filter reproduce,$(MAKECMDGOALS))$(DATASET),reproduce)
 $(error Say which dataset: make reproduce DATASET=pubmed, or DATASET=all)

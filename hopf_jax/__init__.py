@@ -1,5 +1,6 @@
 """HOPF: higher order propagation for collective classification, in JAX."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from hopf_jax.comparison import Comparison, compare
@@ -9,7 +10,16 @@ from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
 from hopf_jax.results import Confidence, Explanation, Report, Result, load
-from hopf_jax.runtime import HopfWarning, callbacks, processes
+from hopf_jax.runtime import (
+    HopfWarning,
+    callbacks,
+    devices,
+    did_you_mean,
+    keep_programs,
+    keep_programs_by_default,
+    processes,
+    show_versions,
+)
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
@@ -36,13 +46,16 @@ __all__ = [
     "Row",
     "callbacks",
     "compare",
+    "devices",
     "fit",
     "fit_folds",
+    "keep_programs",
     "load",
     "load_dataset",
     "open_graph",
     "paper_split",
     "processes",
+    "show_versions",
     "split_graph",
     "write_graph",
 ]
@@ -54,4 +67,13 @@ def __getattr__(name: str) -> Any:
         from hopf_jax.sklearn_api import HOPFClassifier
 
         return HOPFClassifier
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}. {hint}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+if os.environ.get("HOPF_KEEP_PROGRAMS"):  # As `make` does.
+    keep_programs_by_default()

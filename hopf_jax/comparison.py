@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from hopf_jax import metrics
 from hopf_jax.config import Choice, Config, Execution, Number, Whole
-from hopf_jax.fitting import Show, fit, progress_bar, with_settings
+from hopf_jax.fitting import fit, with_settings
 from hopf_jax.graph import Graph, as_graph, check_value, draw_folds
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
 from hopf_jax.results import Result, decide_as_scored
-from hopf_jax.runtime import Tabular, import_or_explain
+from hopf_jax.runtime import ProgressLine, Show, Tabular, import_or_explain, span
 
 Models = str | Kernel | Sequence[str | Kernel] | Mapping[str, str | Kernel]
 Metric = Literal["micro_f1", "macro_f1"]
@@ -310,14 +311,18 @@ def compare(
     comparison = Comparison(results, graphs, metric, on, seed, level, resamples)
     train = functools.partial(fit, seed=seed, progress=False, execution=execution)
     total = len(graphs) * len(kernels)
-    with progress_bar(progress, desc="compare", unit=" fits", total=total) as bar:
+    with ProgressLine("compare", progress) as line:
+        done, left = 0, ""
         # Folds outside: after the first, the time left is known for every model.
         for place, split in enumerate(graphs, start=1):
             for name, kernel in kernels.items():
-                if not bar.disable:
-                    bar.set_postfix(fold=place, model=name)
+                said = f"{done} of {total} fits"
+                line.say(f"{said}; now {name}, fold {place}{left}", said)
                 results[name] += (train(split, kernel, config),)
-                bar.update()
+                done += 1
+                each = (time.perf_counter() - line.begun) / done
+                left = f", about {span(each * (total - done))} left"
+        line.say("", f"{total} fits")
     return comparison
 
 

@@ -5,7 +5,6 @@ import functools
 import logging
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from tqdm.std import tqdm
 
 from hopf_jax.config import Choice, Config, Execution, Whole, check
 from hopf_jax.graph import (
@@ -69,6 +67,9 @@ from hopf_jax.results import (
     with_features,
 )
 from hopf_jax.runtime import (
+    ProgressLine,
+    Show,
+    TimeLeft,
     check_memory,
     checkpointed,
     compiled,
@@ -76,10 +77,10 @@ from hopf_jax.runtime import (
     is_main,
     releasing_programs,
     warn_once,
+    write_line,
 )
 
 Callback = Callable[[dict[str, Any]], None]
-Show = Literal["auto", True, False] | bool
 
 _log = logging.getLogger(__name__)
 
@@ -211,8 +212,7 @@ def _announce(progress: Show, text: str) -> None:
     """Log a line; write it to stderr where a progress bar is shown."""
     if text:
         _log.info(text)
-        if not progress_bar(progress).disable:
-            tqdm.write(text, file=sys.stderr)
+        write_line(text, progress)
 
 
 def fit_folds(
@@ -354,10 +354,12 @@ def _fit_teams(
             population = _make_population(
                 mapping, net, objective, members, plan, whole, config
             )
-        done = sum(state.num_epochs for state in run.teams)
-        with progress_bar(progress, desc="fit", unit=" epochs", initial=done) as bar:
+        name = model if isinstance(model, str) else "own kernel"
+        with ProgressLine(f"fit {name}", progress) as line:
+            times = config.num_iterations if kernel.iterative else 1
+            shown = line, TimeLeft(times, config.max_epochs)
             while not run.finished:
-                run = _iterate(teams, population, whole, config, run, save, bar, tell)
+                run = _iterate(teams, population, whole, config, run, save, shown, tell)
                 save(run)
     results = []
     for state, own, scaling, team, seed in zip(
@@ -441,7 +443,7 @@ def _iterate(
     config: Config,
     run: RunState,
     save: Callable[[RunState], None],
-    bar: tqdm,
+    shown: tuple[ProgressLine, TimeLeft],
     tell: Callable[[int, dict[str, Any]], object],
 ) -> RunState:
     """Run one iteration of Algorithm 1 for all teams that are not finished."""
@@ -468,16 +470,15 @@ def _iterate(
             team, m = divmod(i, count)
             which = {"member": m} if count > 1 else {}
             states[team].history.append({"iteration": t} | which | record)
-            bar.update()
-            if not bar.disable:
-                bar.set_postfix(
-                    iteration=t,
-                    loss=f"{record['train_loss']:.3f}",
-                    validation_f1=f"{100 * record['validation_micro_f1']:.1f}",
-                    refresh=False,
-                )
             if is_main():
                 tell(team, states[team].history[-1])
+        line, left = shown
+        mean = sum(r["validation_micro_f1"] for r in records.values()) / len(records)
+        line.say(
+            f"iteration {t}, epoch {epochs}, validation F1 {100 * mean:.1f}"
+            + left.epoch(t, epochs),
+            f"{t} iteration{'s' * (t > 1)}, {before + epochs} epochs",
+        )
         now = tuple(s._replace(num_epochs=len(s.history)) for s in states)
         save(RunState(now, progress, before + epochs))
 
@@ -633,6 +634,11 @@ def check_arguments(
 def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     check_arguments(graph, config, execution, seed)
+    if not graph.known.any():
+        raise ValueError(
+            "The graph has no train nodes, because none has a label. Give the labels "
+            "that are known when you make it: Graph.from_networkx(..., labels=...)."
+        )
     for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(
@@ -702,11 +708,3 @@ def start_iteration(
         return learn_key, fresh
     new = {name: fresh[name] for name in fresh if name.endswith("_output")}
     return learn_key, last | new
-
-
-def progress_bar(progress: Show, **settings: Any) -> tqdm:
-    """Return a bar on stderr; "auto" shows it in a terminal and in a notebook."""
-    if progress == "auto":
-        notebook = "ipykernel" in sys.modules
-        progress = is_main() and (notebook or sys.stderr.isatty())
-    return tqdm(disable=not progress, leave=True, mininterval=0.2, **settings)

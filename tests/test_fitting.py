@@ -489,14 +489,16 @@ def test_a_row_that_the_table_has_gives_what_its_name_gives(base):
 def test_bad_input_is_told():
     graph = graphs.tiny()
     unknown = Graph.from_scipy(graph.adjacency, graph.features)
-    with pytest.raises(ValueError, match=r"no train nodes.*with_split"):
+    with pytest.raises(ValueError, match=r"no train nodes.*labels="):
         fit(unknown)
     empty = Graph.from_edges(
         [0], [1], np.zeros((3, 0)), [0, 1, 0], train=[0], validation=[1]
     )
     with pytest.raises(ValueError, match="no features"):
         fit(empty)
-    with pytest.raises(ValueError, match="graph is a csr_array; convert it"):
+    with pytest.raises(
+        ValueError, match=r"graph is a sparse matrix.*Graph\.from_scipy"
+    ):
         fit(graph.adjacency)
     with pytest.raises(ValueError, match="No model is called 'sage'"):
         fit(graph, "sage")

@@ -24,7 +24,7 @@ from hopf_jax.fitting import fit
 from hopf_jax.graph import SPLITS, Graph, split_graph
 from hopf_jax.kernels import find_kernel
 from hopf_jax.results import Result, load_with_notes, save
-from hopf_jax.runtime import sha256, write_atomically
+from hopf_jax.runtime import keep_programs_by_default, sha256, write_atomically
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 _RESULT = "result.npz"
@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status."""
     parser = make_parser(hopf_jax.__version__)
     options, rest = parser.parse_known_args(arguments)
+    if arguments is None:  # A process of its own.
+        keep_programs_by_default()
     if options.command == "reproduce":
         options.rest = rest  # Options of another parser.
     elif rest:

@@ -300,4 +300,5 @@ def _find_label(
     whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
     if whole and classes[0] == names[0] and 0 <= label < len(names):
         return int(label)
-    raise ValueError(f"label is {label!r}. {suggest(label, classes, 'The labels')}")
+    hint = suggest(label, classes, "The labels")
+    raise ValueError(f"label is {label!r}, which the model does not know. {hint}")

@@ -27,6 +27,7 @@ _BESIDE: dict[str, Any] = {
     "fontsize": "small",
 }
 _MOST_CLASSES = 20  # Drawn one by one in a report: the most frequent.
+_ROOM_OF_A_CHARACTER = 0.035  # As a share of the outermost ring's radius.
 _FITS_A_DISC = 4  # Characters of a name.
 _MOST_COLUMNS = 8  # Of the features, in an explanation.
 
@@ -413,6 +414,9 @@ def _draw_nodes(
             turn, right = np.degrees(np.arctan2(point[1], point[0])), point[0] > -1e-9
             how |= {"ha": "left" if right else "right", "rotation_mode": "anchor"}
             how["rotation"] = turn if right else turn - 180
-            point = point * (1 + 0.13 / np.linalg.norm(point))
+            outward = point / np.linalg.norm(point)
+            room = _ROOM_OF_A_CHARACTER * np.linalg.norm(at, axis=1).max() * len(name)
+            axes.update_datalim([point + (0.13 + room) * outward])
+            point = point + 0.13 * outward
         text = axes.annotate(name, point, **how)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])

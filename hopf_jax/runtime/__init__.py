@@ -4,10 +4,17 @@ from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
 from hopf_jax.runtime.checkpoints import checkpointed, digest
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
+from hopf_jax.runtime.machine import (
+    devices,
+    keep_programs,
+    keep_programs_by_default,
+    show_versions,
+)
 from hopf_jax.runtime.memory import check_memory
 from hopf_jax.runtime.optional import import_or_explain
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs
+from hopf_jax.runtime.progress import ProgressLine, Show, TimeLeft, span, write_line
 from hopf_jax.runtime.publishing import (
     TemporaryError,
     new_folder,

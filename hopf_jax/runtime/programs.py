@@ -18,6 +18,7 @@ _KEPT = 16  # Programs that outlive the work they were compiled for: some fits' 
 
 _programs: collections.OrderedDict[Hashable, "_Entry"] = collections.OrderedDict()
 _lock = threading.Lock()
+_watchers: list[Callable[[], None]] = []
 
 
 class _Entry:
@@ -31,6 +32,7 @@ class _Entry:
 
         self.call = jax.jit(own, static_argnums=range(num_static))
         self.used = True
+        self.new = True  # Not compiled yet.
 
 
 def compiled(num_static: int = 0) -> Callable[[Callable], "Compiled"]:
@@ -50,7 +52,12 @@ class Compiled:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the program of these shapes; compile it if there is none."""
-        return self._find(arguments).call(*arguments)
+        entry = self._find(arguments)
+        if entry.new:
+            entry.new = False
+            for tell in tuple(_watchers):
+                tell()
+        return entry.call(*arguments)
 
     def lower(self, *arguments: Any) -> Any:
         """Lower the program of these shapes, as `jax.jit` does."""
@@ -67,6 +74,16 @@ class Compiled:
             _programs.move_to_end(key)
             entry.used = True
         return entry
+
+
+@contextlib.contextmanager
+def watching_compilation(tell: Callable[[], None]) -> Iterator[None]:
+    """Call a function before each program is compiled, as long as the block lasts."""
+    _watchers.append(tell)
+    try:
+        yield
+    finally:
+        _watchers.remove(tell)
 
 
 @contextlib.contextmanager

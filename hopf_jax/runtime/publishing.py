@@ -6,7 +6,6 @@ folder can remove what dead ones left.
 """
 
 import contextlib
-import errno
 import json
 import os
 import pathlib
@@ -64,9 +63,8 @@ def write_atomically(
     target = pathlib.Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            errno.ENOENT,
             f"There is no folder {str(target.parent)!r} to write {target.name!r} into. "
-            "Make it first",
+            "Make it first."
         )
     mode = _mode_of_file(target)
     sweep(target.parent)

@@ -77,7 +77,10 @@ def test_rows_are_found_by_name_or_given():
     assert find_kernel("gcn") is MODELS["gcn"]
     mine = Kernel(("h",), (), mean)
     assert find_kernel(mine) is mine
-    with pytest.raises(ValueError, match=r"No model is called 'GCN'\. Known: bl-node"):
+    with pytest.raises(
+        ValueError,
+        match=r"No model is called 'GCN'\. Did you mean 'gcn'\? Known: bl-node",
+    ):
         find_kernel("GCN")
 
 

@@ -248,7 +248,7 @@ def test_no_incomplete_file_is_left(result, path, monkeypatch, fails):
 def test_a_result_is_drawn(result, path):
     for one in (result, load(path)):
         figure = one.plot()
-        losses, scores = figure.axes
+        losses, _, scores = figure.axes
         assert len(losses.get_lines()) >= 2
         assert losses.get_xlabel() == "epoch"
         assert scores.get_xlabel() == "iteration"
