@@ -133,7 +133,7 @@ notebook: $(NOTEBOOK) ## Open the notebooks in Jupyter Lab
 	$(RUN_WITH_ARGS) jupyter lab --notebook-dir experiments/notebooks
 
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html
-	$(RUN_WITH_ARGS) sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(RUN_WITH_ARGS) sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo 'docs/_build/html/index.html'
 
 # Tools that look at the lists of requirements, in an environment that is thrown away.

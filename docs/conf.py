@@ -1,7 +1,9 @@
 """Sphinx configuration of the documentation: `make docs`."""
 
+import importlib.metadata
 import pathlib
 import re
+import shutil
 import sys
 
 from docutils import nodes
@@ -11,14 +13,15 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]  # This checkout, not an installed package.
+# This checkout, not an installed package.
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "_extensions")]
 
 from locate import locate  # noqa: E402
 
 import hopf_jax  # noqa: E402
 
 project = "hopf_jax"
-author = "the hopf_jax authors"
+author = copyright = "the hopf_jax authors"
 version = release = hopf_jax.__version__
 extensions = [
     "myst_parser",
@@ -26,8 +29,12 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx.ext.mathjax",
+    "examples",
+    "notebooks",
+    "kernel_pages",
 ]
 exclude_patterns = ["_build", "measured"]
+suppress_warnings = ["config.cache"]  # run_examples may be given on the command line
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 default_role = "code"  # `name` in a docstring is code, as in Markdown.
@@ -36,14 +43,46 @@ autodoc_typehints = "signature"
 autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # Fields of a dataclass are listed once.
-html_theme = "alabaster"
-html_theme_options = {
-    "description": "Collective classification on graphs, in JAX",
-    "page_width": "1100px",
-    "fixed_sidebar": True,
-}
-# Nothing is fetched while building; MathJax is loaded by the browser.
+html_theme = "furo"
+html_title = "hopf_jax"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_extra_path = ["llms.txt"]
 html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0b62a4",
+        "color-brand-content": "#0b62a4",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#6cb6ff",
+        "color-brand-content": "#6cb6ff",
+    },
+}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+# Formulas need no network: one file of MathJax, with its glyphs as curves, is copied
+# from a package into _static when the pages are built.
+mathjax_path = "tex-svg.js"
+mathjax3_config = {"svg": {"fontCache": "local"}, "startup": {"typeset": True}}
+
+
+def copy_mathjax(app, error):
+    """Copy MathJax beside the pages."""
+    if error is None and app.builder.format == "html":
+        files = importlib.metadata.files("sphinx-mathjax-offline") or ()
+        (found,) = [file for file in files if file.name == mathjax_path]
+        shutil.copy(found.locate(), pathlib.Path(app.outdir) / "_static")
+
+
+def copy_markdown(app, error):
+    """Copy the pages as Markdown beside the HTML, where `llms.txt` leads to them."""
+    if error is None and app.builder.format == "html":
+        for name in app.env.found_docs:
+            source, target = (pathlib.Path(app.env.doc2path(name)), app.outdir)
+            if source.suffix == ".md":
+                shutil.copy(source, pathlib.Path(target, name).with_suffix(".md"))
 
 
 def as_plain_text(app, what, name, obj, options, lines):
@@ -172,5 +211,7 @@ def setup(app):
     """Register the extensions of this file."""
     app.connect("autodoc-process-docstring", as_plain_text, priority=100)
     app.connect("html-collect-pages", source_pages)
+    app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", copy_markdown)
     app.add_role("src", src_role)
     app.add_directive("table1", Table1)
