@@ -26,10 +26,9 @@ import hopf_jax
 from experiments.common import arguments, drawing, output, runner
 from experiments.panel_graphs import draw_kind, make_graph
 from hopf_jax import Graph
+from hopf_jax.baselines import BASELINES, Learner, best_of
 from hopf_jax.datasets import load_dataset
 from hopf_jax.graph import learn_scaling, split_graph
-from hopf_jax.learning import BASELINES
-from hopf_jax.learning.baselines import Learner, tune
 from hopf_jax.metrics import f1_scores
 
 OURS = "fit(graph)"
@@ -173,7 +172,8 @@ def mlp(graph: Graph) -> np.ndarray:
 
         return learn
 
-    return tune(graph, [learner(h, p) for h in _HIDDEN for p in _PENALTIES])
+    learners = [learner(h, p) for h in _HIDDEN for p in _PENALTIES]
+    return best_of(graph, learners).final
 
 
 def _ask_peer(graph: Graph) -> dict[str, np.ndarray]:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hopf_jax.comparison import Comparison, compare
+from hopf_jax import baselines
+from hopf_jax.comparison import BaselineResult, Comparison, compare, fit_baseline
 from hopf_jax.config import Config, Execution
 from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
@@ -21,6 +22,7 @@ Row = Kernel  # The name of version 0.1.
 __all__ = [
     "MODELS",
     "Aggregate",
+    "BaselineResult",
     "Comparison",
     "Confidence",
     "Config",
@@ -33,9 +35,11 @@ __all__ = [
     "Kernel",
     "Result",
     "Row",
+    "baselines",
     "callbacks",
     "compare",
     "fit",
+    "fit_baseline",
     "fit_folds",
     "load",
     "load_dataset",

@@ -7,6 +7,7 @@ import re
 import typing
 from typing import Any, NoReturn
 
+from hopf_jax.baselines import BASELINES
 from hopf_jax.config import Config, Execution
 from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS
 
@@ -134,7 +135,7 @@ def _add_compare(commands: Any) -> None:
     parser = _add_command(commands, "compare", summary, epilog)
     _add_tables(parser)
     add, default = parser.add_argument, "(default: %(default)s)"
-    names = f"some of {', '.join(MODELS)} {default}"
+    names = f"some of {', '.join((*MODELS, *BASELINES))} {default}"
     add("--models", default=",".join(FIRST_MODELS), metavar="A,B", help=names)
     add("--folds", type=int, default=5, help=f"number of splits to draw {default}")
     share = "of the labelled nodes, to train and validate on (default: all but test)"
