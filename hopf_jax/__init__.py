@@ -11,6 +11,7 @@ from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_gr
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
 from hopf_jax.results import Confidence, Explanation, Result, load
 from hopf_jax.runtime import HopfWarning, callbacks, processes
+from hopf_jax.tuning import Tuning, tune
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
@@ -35,6 +36,7 @@ __all__ = [
     "Kernel",
     "Result",
     "Row",
+    "Tuning",
     "baselines",
     "callbacks",
     "compare",
@@ -47,6 +49,7 @@ __all__ = [
     "paper_split",
     "processes",
     "split_graph",
+    "tune",
     "write_graph",
 ]
 

@@ -3,7 +3,14 @@
 from hopf_jax.baselines import BASELINES
 from hopf_jax.learning.epoch import Program, evaluate_groups, first_state, train_groups
 from hopf_jax.learning.first_hop import FirstHop
-from hopf_jax.learning.loss import Inputs, Objective, Params, label_weights, zero_totals
+from hopf_jax.learning.loss import (
+    Inputs,
+    Numbers,
+    Objective,
+    Params,
+    label_weights,
+    zero_totals,
+)
 from hopf_jax.learning.plan import Plan, make_plan
 from hopf_jax.learning.population import (
     CannotJoinError,

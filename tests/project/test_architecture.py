@@ -18,7 +18,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "config", "runtime", "graph", "metrics", "datasets", "baselines", "batching",
     "kernels", "inference", "learning", "results", "fitting", "comparison",
-    "sklearn_api", "__init__", "cli", "__main__",
+    "tuning", "sklearn_api", "__init__", "cli", "__main__",
 ]  # fmt: skip
 
 # Its room does not export it: it imports matplotlib, which must stay lazy.
