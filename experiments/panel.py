@@ -142,7 +142,7 @@ def _competitors(graph: Graph) -> Iterator[tuple[str, np.ndarray, float]]:
         yield name, method(graph), time.perf_counter() - begun
     if PEER.exists():
         begun = time.perf_counter()
-        found = _ask_peer(graph)
+        found = peer_probabilities(graph)
         spent = (time.perf_counter() - begun) / len(found)
         for name, said in found.items():
             yield name, said, spent
@@ -176,7 +176,7 @@ def mlp(graph: Graph) -> np.ndarray:
     return best_of(graph, learners).final
 
 
-def _ask_peer(graph: Graph) -> dict[str, np.ndarray]:
+def peer_probabilities(graph: Graph) -> dict[str, np.ndarray]:
     """Return the probabilities of PyTorch Geometric's models, by name."""
     both = graph.undirected() if graph.directed else graph
     edges = both.adjacency.tocoo()
