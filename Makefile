@@ -35,7 +35,7 @@ PEER_INSTALLED := $(PEER_VENV)/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup check format test test-all data reproduce inductive neighbors \
-	scaling morphing iterations panel benchmark notebook docs lock audit clean
+	scaling morphing iterations panel leaderboard benchmark notebook docs lock audit clean
 
 # $(call option,seed,SEED): --seed "$SEED" if SEED was given, else nothing.
 option = $(if $($(2)),--$(1) "$$$(2)")
@@ -125,6 +125,9 @@ iterations: $(INSTALLED) ## F1 by iteration for each kind of label summaries, an
 
 panel: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## `fit(graph)` against simple methods, on graphs of many kinds [PEER=1 installs PyTorch Geometric, to compare]
 	$(RUN_WITH_ARGS) experiments.panel
+
+leaderboard: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## All methods on all datasets on this machine [DATASET, FOLDS, SEED; PEER=1 installs PyTorch Geometric, to compare]
+	$(RUN_WITH_ARGS) experiments.leaderboard $(call option,dataset,DATASET) $(call option,folds,FOLDS) $(call option,seed,SEED) $(call option,workdir,WORKDIR) $(if $(filter-out 0,$(FRESH)),--fresh)
 
 benchmark: $(INSTALLED) $(if $(filter-out 0,$(PEER)),$(PEER_INSTALLED)) ## Measure speed and memory [PEER=1 installs PyTorch Geometric, to compare]
 	$(RUN_WITH_ARGS) experiments.benchmark

@@ -26,10 +26,9 @@ import hopf_jax
 from experiments.common import arguments, drawing, output, runner
 from experiments.panel_graphs import draw_kind, make_graph
 from hopf_jax import Graph
+from hopf_jax.baselines import BASELINES, Learner, best_of
 from hopf_jax.datasets import load_dataset
 from hopf_jax.graph import learn_scaling, split_graph
-from hopf_jax.learning import BASELINES
-from hopf_jax.learning.baselines import Learner, tune
 from hopf_jax.metrics import f1_scores
 from hopf_jax.runtime import code_digest
 
@@ -144,7 +143,7 @@ def _competitors(graph: Graph) -> Iterator[tuple[str, np.ndarray, float]]:
         yield name, method(graph), time.perf_counter() - begun
     if PEER.exists():
         begun = time.perf_counter()
-        found = _ask_peer(graph)
+        found = peer_probabilities(graph)
         spent = (time.perf_counter() - begun) / len(found)
         for name, said in found.items():
             yield name, said, spent
@@ -174,10 +173,11 @@ def mlp(graph: Graph) -> np.ndarray:
 
         return learn
 
-    return tune(graph, [learner(h, p) for h in _HIDDEN for p in _PENALTIES])
+    learners = [learner(h, p) for h in _HIDDEN for p in _PENALTIES]
+    return best_of(graph, learners).final
 
 
-def _ask_peer(graph: Graph) -> dict[str, np.ndarray]:
+def peer_probabilities(graph: Graph) -> dict[str, np.ndarray]:
     """Return the probabilities of PyTorch Geometric's models, by name."""
     both = graph.undirected() if graph.directed else graph
     edges = both.adjacency.tocoo()

@@ -3,7 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from hopf_jax.comparison import Comparison, compare
+from hopf_jax import baselines
+from hopf_jax.comparison import BaselineResult, Comparison, compare, fit_baseline
 from hopf_jax.config import Config, Execution
 from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
@@ -20,6 +21,7 @@ from hopf_jax.runtime import (
     processes,
     show_versions,
 )
+from hopf_jax.tuning import Tuning, tune
 
 if TYPE_CHECKING:
     from hopf_jax.sklearn_api import HOPFClassifier
@@ -31,6 +33,7 @@ Row = Kernel  # The name of version 0.1.
 __all__ = [
     "MODELS",
     "Aggregate",
+    "BaselineResult",
     "Comparison",
     "Confidence",
     "Config",
@@ -44,10 +47,13 @@ __all__ = [
     "Report",
     "Result",
     "Row",
+    "Tuning",
+    "baselines",
     "callbacks",
     "compare",
     "devices",
     "fit",
+    "fit_baseline",
     "fit_folds",
     "keep_programs",
     "load",
@@ -57,6 +63,7 @@ __all__ = [
     "processes",
     "show_versions",
     "split_graph",
+    "tune",
     "write_graph",
 ]
 

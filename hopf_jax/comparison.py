@@ -9,11 +9,18 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
+from hopf_jax.baselines import BASELINES, predict_baseline, spelled
 from hopf_jax.config import Choice, Config, Execution, Number, Whole
-from hopf_jax.fitting import fit, with_settings
+from hopf_jax.fitting import fit, scale_features, with_settings
 from hopf_jax.graph import Graph, as_graph, check_value, draw_folds
 from hopf_jax.kernels import FIRST_MODELS, MODELS, Kernel, find_kernel
-from hopf_jax.results import Result, decide_as_scored
+from hopf_jax.results import (
+    Decision,
+    Result,
+    decide_as_scored,
+    make_decision,
+    score,
+)
 from hopf_jax.runtime import ProgressLine, Show, Tabular, import_or_explain, span
 
 Models = str | Kernel | Sequence[str | Kernel] | Mapping[str, str | Kernel]
@@ -47,6 +54,56 @@ class Line(NamedTuple):
     apart: bool  # Its rank differs from the best (Nemenyi, level 0.05).
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class BaselineResult:
+    """What a method of `hopf_jax.baselines` predicts, as far as it is compared.
+
+    Attributes:
+      name: The method.
+      probabilities: [N, C], after learning from training and validation nodes.
+      scores: F1 scores by set; those of validation nodes are of the same method before
+        it learned from them.
+      config: Settings; of them, `metric`, `scoring` and `features` count.
+      decision: The rule that turns probabilities into labels.
+      held_out: [N, C], after learning from training nodes alone.
+    """
+
+    name: str
+    probabilities: np.ndarray
+    scores: dict[str, dict[str, float]]
+    config: Config
+    decision: Decision
+    held_out: np.ndarray
+
+    def predict_proba(self) -> np.ndarray:
+        """Return probabilities [N, C] of all nodes."""
+        return self.probabilities
+
+    def predict(self) -> np.ndarray:
+        """Return class ids [N], or a 0/1 matrix [N, C] if multi-label."""
+        return self.decision.decide(self.probabilities)
+
+
+def fit_baseline(
+    graph: Graph, name: str, config: Config | None = None
+) -> BaselineResult:
+    """Fit a method of `hopf_jax.baselines.BASELINES` as `compare` does.
+
+    Features are scaled as `fit` scales them, and labels decided for `Config.metric`.
+    """
+    # Its probabilities are not weighted, whatever the loss of the kernels beside it.
+    config = dataclasses.replace(config or Config(), weighted_loss=False)
+    (scaled,), _ = scale_features([graph], config)
+    said = predict_baseline(scaled, name)
+    decision = make_decision(config, graph, said.held_out)
+    scores = score(graph, said.final, config.scoring, decision)
+    held = score(graph, said.held_out, config.scoring, decision)
+    scores["validation"] = held["validation"]
+    return BaselineResult(
+        spelled(name), said.final, scores, config, decision, said.held_out
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Tabular):
     """Scores of several models on several folds; shown as a table.
@@ -69,7 +126,7 @@ class Comparison(Tabular):
       resamples: Number of resamples.
     """
 
-    results: Mapping[str, tuple[Result, ...]]
+    results: Mapping[str, tuple[Result | BaselineResult, ...]]
     graphs: tuple[Graph, ...]
     metric: Metric = "micro_f1"
     on: Set = "test"
@@ -160,7 +217,7 @@ class Comparison(Tabular):
             alike.setdefault(np.packbits(mask).tobytes(), []).append(fold)
         decided = [
             [
-                _decided(graph, one)[mask]
+                _decided(graph, one, self.on)[mask]
                 for graph, mask, one in zip(self.graphs, masks, results, strict=True)
             ]
             for results in self.results.values()
@@ -239,8 +296,10 @@ class Comparison(Tabular):
         return cells
 
 
-def _decided(graph: Graph, result: Result) -> np.ndarray:
+def _decided(graph: Graph, result: Result | BaselineResult, on: Set) -> np.ndarray:
     said, scoring = result.probabilities, result.config.scoring
+    if isinstance(result, BaselineResult) and on == "validation":
+        said = result.held_out
     return decide_as_scored(graph, said, scoring, decision=result.decision)
 
 
@@ -282,7 +341,8 @@ def compare(
     Args:
       graph: A graph with labels. Its test nodes, if it has any, are those of every
         fold. None where `folds` are different graphs.
-      models: Names from `hopf_jax.MODELS` and kernels of your own; or {name: kernel}.
+      models: Names from `hopf_jax.MODELS` and from `hopf_jax.baselines.BASELINES`, and
+        kernels of your own; or {name: kernel}.
       folds: Number of splits to draw from the labelled nodes, each class spread evenly,
         with different training and validation nodes but the same test nodes: the
         graph's own, or a fifth of the labelled nodes. Or graphs with splits, such as
@@ -306,7 +366,8 @@ def compare(
     """
     kernels, config = _name_kernels(models), with_settings(config, settings)
     graphs = _draw(graph, folds, share, seed)
-    results: dict[str, tuple[Result, ...]] = dict.fromkeys(kernels, ())
+    results: dict[str, tuple[Result | BaselineResult, ...]]
+    results = dict.fromkeys(kernels, ())
     # Made before the fits, so that wrong settings fail at once.
     comparison = Comparison(results, graphs, metric, on, seed, level, resamples)
     train = functools.partial(fit, seed=seed, progress=False, execution=execution)
@@ -318,7 +379,12 @@ def compare(
             for name, kernel in kernels.items():
                 said = f"{done} of {total} fits"
                 line.say(f"{said}; now {name}, fold {place}{left}", said)
-                results[name] += (train(split, kernel, config),)
+                found: Result | BaselineResult
+                if isinstance(kernel, str):
+                    found = fit_baseline(split, kernel, config)
+                else:
+                    found = train(split, kernel, config)
+                results[name] += (found,)
                 done += 1
                 each = (time.perf_counter() - line.begun) / done
                 left = f", about {span(each * (total - done))} left"
@@ -326,7 +392,8 @@ def compare(
     return comparison
 
 
-def _name_kernels(models: Any) -> dict[str, Kernel]:
+def _name_kernels(models: Any) -> dict[str, Kernel | str]:
+    """Return kernels by name; of a baseline, its name."""
     if isinstance(models, str | Kernel):
         models = (models,)
     if not isinstance(models, Mapping | Sequence):
@@ -334,7 +401,7 @@ def _name_kernels(models: Any) -> dict[str, Kernel]:
     if not isinstance(models, Mapping):
         known = {kernel: name for name, kernel in MODELS.items()}
         named = [
-            (m if isinstance(m, str) else known.get(find_kernel(m), f"kernel {i}"), m)
+            (m if isinstance(m, str) else known.get(_find(m), f"kernel {i}"), m)
             for i, m in enumerate(models, start=1)
         ]
         models = dict(named)
@@ -342,7 +409,17 @@ def _name_kernels(models: Any) -> dict[str, Kernel]:
             raise ValueError(f"models lists one twice: {[name for name, _ in named]}.")
     if not models:
         raise ValueError("models is empty; give names from hopf_jax.MODELS or kernels.")
-    return {str(name): find_kernel(model) for name, model in models.items()}
+    return {str(name): _find(model) for name, model in models.items()}
+
+
+def _find(model: Any) -> Any:
+    """Return the kernel of a name, or the name of a baseline."""
+    if isinstance(model, str) and model not in MODELS and spelled(model) in BASELINES:
+        return spelled(model)
+    try:
+        return find_kernel(model)
+    except ValueError as error:
+        raise ValueError(f"{error} Baselines: {', '.join(BASELINES)}.") from None
 
 
 def _draw(

@@ -303,6 +303,8 @@ class Execution:
         to rounding.
       chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
         take less memory. 1 or more. Results agree up to rounding.
+      shared_programs: Fits that differ only in dropout (above 0), l2 and learning rate
+        share compiled programs, as `tune` needs it. Results agree up to rounding.
 
     >>> Execution(chunk_edges=0)
     Traceback (most recent call last):
@@ -312,6 +314,7 @@ class Execution:
     devices: int | Sequence[Any] | None = None
     memory_budget: int = constrained(Whole(0, 2**62), 2_000_000_000)
     chunk_edges: int = constrained(Whole(1, 2**62), 2_000_000)
+    shared_programs: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""

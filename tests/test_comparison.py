@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import hopf_jax
 from hopf_jax import MODELS, Comparison, Config, Graph, compare, fit, metrics
 from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.graph.graph import SPLITS
@@ -294,3 +295,24 @@ def test_folds_may_have_different_kinds_of_labels(perfect_fit):
     assert len(found.table["bl-node"]) == 2
     (line,) = found.lines
     assert (line.low, line.score, line.high) == (100, 100, 100)
+
+
+def test_baselines_stand_beside_kernels():
+    names = ["bl-node", "sgc-logistic", "Correct & Smooth"]
+    found = compare(PLANTED, names, 2, SHORT, seed=3, share=0.4, progress=False)
+    assert {line.model for line in found.lines} == set(names)
+    assert "sgc-logistic" in str(found)
+    one = found.results["sgc-logistic"][0]
+    assert one.predict().shape == (PLANTED.num_nodes,)
+    other = hopf_jax.fit_baseline(found.graphs[0], "SGC logistic", SHORT)
+    np.testing.assert_array_equal(one.probabilities, other.predict_proba())
+    # Validation nodes are judged by what was predicted before they were learned from.
+    held = found.scored(on="validation")
+    line = next(line for line in held.lines if line.model == "Correct & Smooth")
+    assert line.low - 1e-6 <= line.score <= line.high + 1e-6
+    graph, result = found.graphs[0], found.results["Correct & Smooth"][0]
+    right = result.held_out.argmax(axis=1) == graph.labels.argmax(axis=1)
+    want = right[graph.validation].mean()
+    np.testing.assert_allclose(result.scores["validation"]["micro_f1"], want)
+    with pytest.raises(ValueError, match=r"called 'sgd'.*Baselines: majority"):
+        compare(PLANTED, ["sgd"], 2, SHORT)

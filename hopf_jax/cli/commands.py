@@ -29,6 +29,7 @@ from hopf_jax.runtime import (
     sha256,
     write_atomically,
 )
+from hopf_jax.tuning import tune
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 _RESULT = "result.npz"
@@ -169,6 +170,31 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def _tune(options: argparse.Namespace) -> int:
+    keywords = _fit_keywords(options)
+    if options.out.exists() and not options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a file; give a folder.")
+    graph, settings, sets = _read_graph(options)
+    if options.split is not None:
+        sets = tables.read_split(options.split, settings.nodes, not options.no_header)
+    if sets is not None:
+        graph = graph.with_split(**sets)
+    _report(options, repr(graph))
+    found = tune(
+        graph,
+        [name.strip() for name in options.models.split(",")],
+        options.budget,
+        timeout=options.timeout,
+        workers=options.workers,
+        workdir=options.workdir,
+        **keywords,
+    )
+    _save_model(options.out, found.result, settings)
+    print(found)
+    _report(options, f"Written to {options.out}.")
+    return 0
+
+
 def _data(options: argparse.Namespace) -> int:
     if options.export is not None:
         if len(options.names) != 1:
@@ -212,6 +238,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fit": _fit,
     "predict": _predict,
     "compare": _compare,
+    "tune": _tune,
     "data": _data,
     "reproduce": _reproduce,
 }

@@ -7,8 +7,9 @@ import re
 import typing
 from typing import Any, NoReturn
 
+from hopf_jax.baselines import BASELINES
 from hopf_jax.config import Config, Execution
-from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS
+from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS, TUNED_MODELS
 
 _TABLES = """\
 tables:
@@ -58,6 +59,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_predict(commands)
     _add_compare(commands)
+    _add_tune(commands)
     _add_data(commands)
     _add_command(
         commands,
@@ -134,7 +136,7 @@ def _add_compare(commands: Any) -> None:
     parser = _add_command(commands, "compare", summary, epilog)
     _add_tables(parser)
     add, default = parser.add_argument, "(default: %(default)s)"
-    names = f"some of {', '.join(MODELS)} {default}"
+    names = f"some of {', '.join((*MODELS, *BASELINES))} {default}"
     add("--models", default=",".join(FIRST_MODELS), metavar="A,B", help=names)
     add("--folds", type=int, default=5, help=f"number of splits to draw {default}")
     share = "of the labelled nodes, to train and validate on (default: all but test)"
@@ -143,6 +145,24 @@ def _add_compare(commands: Any) -> None:
     add("--on", choices=sets, default="test", help=f"nodes to score {default}")
     add("--score", choices=scores, default="micro_f1", help=f"what to show {default}")
     add("--csv", action="store_true", help="print CSV")
+    _add_settings(parser)
+
+
+def _add_tune(commands: Any) -> None:
+    summary = "search for a model and its settings, and write the best to a folder"
+    epilog = _TABLES + "\nPrints the best trials as a table. Needs Optuna.\n"
+    parser = _add_command(commands, "tune", summary, epilog)
+    _add_tables(parser)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("--out", type=pathlib.Path, required=True, help="folder to write the model to")
+    names = f"some of {', '.join(MODELS)} {default}"
+    add("--models", default=",".join(TUNED_MODELS), metavar="A,B", help=names)
+    add("--split", metavar="FILE", help="table with the columns node and set")
+    add("--budget", type=int, default=60, help=f"number of trials {default}")
+    add("--timeout", type=float, help="seconds after which no trial is started")
+    add("--workers", type=int, help="trials at a time (default: number of cores)")
+    workdir = "folder of this search alone; the same command continues it"
+    add("--workdir", type=pathlib.Path, help=workdir)
     _add_settings(parser)
 
 

@@ -23,18 +23,21 @@ from hopf_jax.graph import (
 )
 from hopf_jax.runtime import did_you_mean
 
+_OFFICIAL = "official/"  # How the splits of benchmarks are named.
+_DEFAULT_PERCENT = 10
+
 
 def load_dataset(
     name: str,
     *,
     fold: int = 1,
-    percent: float = 10,
+    percent: float = _DEFAULT_PERCENT,
     seed: int = 0,
     split: str = "transductive",
     normalize: bool = True,
     data_dir: str | Path | None = None,
 ) -> Graph:
-    """Load a dataset of the paper (`DATASETS`), or make a synthetic one (`SYNTHETIC`).
+    """Load a dataset (`DATASETS`), or make a synthetic one (`SYNTHETIC`).
 
     Files are looked for in `data_dir`, `HOPF_DATA`, ../shared/datasets beside the
     checkout and the cache (`HOPF_CACHE`, or the platform's), then downloaded. They are
@@ -43,7 +46,8 @@ def load_dataset(
     Args:
       name: Name of the dataset.
       fold: Number of the training set, 1 or more. The authors' set is used if they
-        published it (10%, folds 1 to 5); else it is drawn as by `paper_split`.
+        published it (10%, folds 1 to 5), and the official split of that number of a
+        benchmark; else it is drawn as by `paper_split`.
       percent: Share of all nodes for training and validation together.
       seed: Seed of random splits and of synthetic graphs.
       split: "transductive", or "inductive" for the disjoint training and test graphs
@@ -170,6 +174,13 @@ def _transductive_split(
     seed: int,
 ) -> dict[str, np.ndarray]:
     published = {k: v for k, v in contents.splits.items() if k != "inductive"}
+    official = [k for k in published if k.startswith(_OFFICIAL)]
+    if official and percent == _DEFAULT_PERCENT:
+        if f"{_OFFICIAL}{fold}" not in official:
+            raise ValueError(
+                f"fold is {fold}; {name} has official splits 1 to {len(official)}."
+            )
+        return decode_split(published[f"{_OFFICIAL}{fold}"])
     key = f"{percent:g}/{fold}"
     if key in published:
         return decode_split(published[key])

@@ -15,6 +15,12 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
+from hopf_jax.datasets.benchmark_formats import (
+    read_graphsaint,
+    read_heterophilous,
+    read_ogb,
+    read_wikics,
+)
 from hopf_jax.datasets.contents import (
     Contents,
     as_features,
@@ -346,6 +352,10 @@ READERS: dict[str, Callable[[Path, Layout], Contents]] = {
     "graphsage": read_graphsage,
     "papers": read_papers,
     "hetrec": read_hetrec,
+    "heterophilous": read_heterophilous,
+    "wikics": read_wikics,
+    "graphsaint": read_graphsaint,
+    "ogb": read_ogb,
 }
 
 

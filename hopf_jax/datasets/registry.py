@@ -1,4 +1,4 @@
-"""Datasets of the paper: what they are, which files they have, where to get them."""
+"""Datasets: what they are, which files they have, where to get them."""
 
 import dataclasses
 import pathlib
@@ -299,4 +299,101 @@ _ROWS = (
     ),
 )
 
-DATASETS = types.MappingProxyType({row.name: row for row in _ROWS})
+
+def _benchmark(
+    name: str,
+    layout: Layout,
+    counts: tuple[int, int | None, int, int],
+    citation: str,
+    address: str,
+    *,
+    task: str = "multi-class",
+    normalize: bool = False,
+) -> Dataset:
+    """Return a dataset that is not of the paper, without a checksum as yet."""
+    advice = f"Published at {address}; nothing is downloaded without a known checksum."
+    return Dataset(
+        name,
+        task,
+        (layout,),
+        Counts(*counts),
+        None,
+        citation,
+        advice=advice,
+        normalize=normalize,
+    )
+
+
+def _shchur(name: str, file: str, *counts: int) -> Dataset:
+    nodes, features, labels = counts
+    file = f"{file}.npz"
+    return _benchmark(
+        name,
+        Layout("npz", (file,)),
+        (nodes, None, features, labels),
+        "Shchur et al., Pitfalls of graph neural network evaluation, 2018",
+        _raw(*_SHCHUR, "data/npz", file),
+        normalize=True,
+    )
+
+
+def _heterophilous(name: str, *counts: int) -> Dataset:
+    nodes, features, labels = counts
+    file = f"{name.replace('-', '_')}.npz"
+    return _benchmark(
+        name,
+        Layout("heterophilous", (file,)),
+        (nodes, None, features, labels),
+        "Platonov et al., A critical look at evaluation under heterophily, ICLR 2023",
+        f"https://github.com/yandex-research/heterophilous-graphs, data/{file}",
+    )
+
+
+def _ogb(name: str, archive: str, split: str, *counts: int) -> Dataset:
+    raw = (f"raw/{part}.csv.gz" for part in ("edge", "node-feat", "node-label"))
+    sets = (f"split/{split}/{part}.csv.gz" for part in ("train", "valid", "test"))
+    return _benchmark(
+        name,
+        Layout("ogb", (*raw, *sets)),
+        (counts[0], counts[1], counts[2], counts[3]),
+        "Hu et al., Open Graph Benchmark, NeurIPS 2020",
+        f"http://snap.stanford.edu/ogb/data/nodeproppred/{archive}.zip (unpack it)",
+    )
+
+
+def _graphsaint(name: str, *counts: int) -> Dataset:
+    nodes, features, labels = counts
+    files = ("adj_full.npz", "feats.npy", "class_map.json", "role.json")
+    return _benchmark(
+        name,
+        Layout("graphsaint", files),
+        (nodes, None, features, labels),
+        "Zeng et al., GraphSAINT, ICLR 2020",
+        "the addresses in https://github.com/GraphSAINT/GraphSAINT",
+    )
+
+
+_BENCHMARKS = (
+    _ogb("ogbn-arxiv", "arxiv", "time", 169343, 1166243, 128, 40),
+    _ogb("ogbn-products", "products", "sales_ranking", 2449029, 61859140, 100, 47),
+    _heterophilous("roman-empire", 22662, 300, 18),
+    _heterophilous("amazon-ratings", 24492, 300, 5),
+    _heterophilous("minesweeper", 10000, 7, 2),
+    _heterophilous("tolokers", 11758, 10, 2),
+    _heterophilous("questions", 48921, 301, 2),
+    _shchur("coauthor-cs", "ms_academic_cs", 18333, 6805, 15),
+    _shchur("coauthor-physics", "ms_academic_phy", 34493, 8415, 5),
+    _shchur("amazon-photo", "amazon_electronics_photo", 7650, 745, 8),
+    _shchur("amazon-computers", "amazon_electronics_computers", 13752, 767, 10),
+    _benchmark(
+        "wikics",
+        Layout("wikics", ("data.json",)),
+        (11701, None, 300, 10),
+        "Mernyei and Cangea, Wiki-CS, 2020",
+        "https://github.com/pmernyei/wiki-cs-dataset, dataset/data.json",
+    ),
+    _graphsaint("flickr", 89250, 500, 7),
+    _graphsaint("reddit2", 232965, 602, 41),
+)
+
+DATASETS = types.MappingProxyType({row.name: row for row in (*_ROWS, *_BENCHMARKS)})

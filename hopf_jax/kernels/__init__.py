@@ -10,7 +10,7 @@ from hopf_jax.kernels.aggregators import (
     total,
 )
 from hopf_jax.kernels.hops import run_hops
-from hopf_jax.kernels.module import Net, Sizes
+from hopf_jax.kernels.module import Net, Rate, Sizes
 from hopf_jax.kernels.propagation import Signals
 from hopf_jax.kernels.random_bits import bits_at, random_words
 from hopf_jax.kernels.table import (
@@ -18,6 +18,7 @@ from hopf_jax.kernels.table import (
     DEFAULT_MODEL,
     FIRST_MODELS,
     MODELS,
+    TUNED_MODELS,
     Gate,
     Kernel,
     find_kernel,

@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hopf_jax.batching import Batch, HopGraph, Matrix, SparseMatrix, matmul, to_dense
 from hopf_jax.kernels import random_bits
@@ -57,6 +58,18 @@ _STATISTICS = ("mean", "variance")
 _INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
 
 
+class Rate(NamedTuple):
+    """A dropout rate as data: programs for different rates are the same."""
+
+    threshold: Any  # Of 32 random bits, below which a number is dropped.
+    kept: Any  # The share that is kept.
+
+    @classmethod
+    def of(cls, rate: float) -> "Rate":
+        """Return a rate from 0, below 1."""
+        return cls(np.uint32(rate * 2**32), np.float32(1 - rate))
+
+
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """Widths and depth of a net; static under jit."""
@@ -74,12 +87,12 @@ class Net(nn.Module):
 
     kernel: Kernel
     sizes: Sizes
-    dropout: float = 0.0
+    dropout: float | Rate = 0.0
     init_weights: Literal["glorot", "fan-out"] = "glorot"
     bias: bool = False
     # Of products; weights are float32.
     precision: Literal["float32", "bfloat16"] = "float32"
-    summary_dropout: float = 0.0
+    summary_dropout: float | Rate = 0.0
     norm: Literal["none", "layer", "batch"] = "none"
 
     def setup(self) -> None:
@@ -176,6 +189,10 @@ class Net(nn.Module):
     def num_layers(self) -> int:
         """Number of hops that are computed."""
         return self.kernel.num_layers(self.sizes.num_hops)
+
+    def with_dropout(self, dropout: float | Rate, summaries: float | Rate) -> "Net":
+        """Return the net with other rates of dropout, also of label summaries."""
+        return self.clone(dropout=dropout, summary_dropout=summaries)
 
     def declare(self) -> None:
         """Declare the weights and compute nothing; for `init`."""
@@ -464,7 +481,7 @@ def first_rows(signal: Matrix, count: int) -> Matrix:
     return signal[:count]
 
 
-def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
+def drop(words: jax.Array | None, site: int, x: Matrix, rate: float | Rate) -> Matrix:
     """Apply dropout to x; of a sparse matrix, to its non-zeros.
 
     Every `site` has its own random bits: 0 for the features, 1 for the output layer, 2
@@ -475,4 +492,6 @@ def drop(words: jax.Array | None, site: int, x: Matrix, rate: float) -> Matrix:
     if isinstance(x, SparseMatrix):
         return x._replace(values=drop(words, site, x.values, rate))
     draw = random_bits.bits(words, site, x.size).reshape(x.shape)
+    if isinstance(rate, Rate):
+        return jnp.where(draw >= rate.threshold, x / rate.kept.astype(x.dtype), 0)
     return jnp.where(draw >= jnp.uint32(rate * 2**32), x / (1 - rate), 0)

@@ -263,6 +263,10 @@ DEFAULT_MODEL = "i-nip-mean"
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("bl-node", {}), ("gcn", {}), ("rwr", {"num_hops": 10}), ("i-nip-mean", {}),
 )  # fmt: skip
+# What `tune` searches: the node alone, and kernels of all kinds.
+TUNED_MODELS = (
+    "bl-node", "gcn", "gs-mean", "appnp", "gpr-gnn", "gcnii", "nip-mean", "i-nip-mean",
+)  # fmt: skip
 # A first comparison: the node alone, its neighbours alone, both, and labels as well.
 FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
 

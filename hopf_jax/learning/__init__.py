@@ -1,9 +1,16 @@
 """Training: loss, epochs, members, the stopping rule and the plan of a run."""
 
-from hopf_jax.learning.baselines import BASELINES, correct_and_smooth
+from hopf_jax.baselines import BASELINES
 from hopf_jax.learning.epoch import Program, evaluate_groups, first_state, train_groups
 from hopf_jax.learning.first_hop import FirstHop
-from hopf_jax.learning.loss import Inputs, Objective, Params, label_weights, zero_totals
+from hopf_jax.learning.loss import (
+    Inputs,
+    Numbers,
+    Objective,
+    Params,
+    label_weights,
+    zero_totals,
+)
 from hopf_jax.learning.plan import Plan, make_plan
 from hopf_jax.learning.population import (
     CannotJoinError,

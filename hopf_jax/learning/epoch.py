@@ -70,7 +70,8 @@ def _train(program, groups, carry, inputs, key, learning_rate):
             return gradient(net, objective, state.params, batch, inputs, words)
 
         def mean(g, w):
-            decay = objective.l2 * w if w.ndim == 2 else 0
+            l2 = inputs.settled(net, objective)[1].l2
+            decay = l2 * w if w.ndim == 2 else 0
             return g / jnp.maximum(seen.roots, 1) + decay
 
         grads, seen = total(one)

@@ -10,7 +10,7 @@ import optax
 
 from hopf_jax.batching import Array, Batch, Matrix
 from hopf_jax.config import Config
-from hopf_jax.kernels import Net, bits_at
+from hopf_jax.kernels import Net, Rate, bits_at
 from hopf_jax.metrics import f1_from_counts
 
 _HIDING = 1 << 16  # A site of random bits that no hop has.
@@ -75,6 +75,29 @@ class Hiding(NamedTuple):
         return self.known[ids] & (draw <= limit) & ~none
 
 
+class Numbers(NamedTuple):
+    """Settings that programs take as data, so that they need not be compiled again."""
+
+    dropout: Rate | None  # None for no dropout, which has a program of its own.
+    summary_dropout: Rate | None
+    l2: Any
+
+    @classmethod
+    def split(cls, net: Net, objective: Objective) -> tuple["Numbers", Net, Objective]:
+        """Return the numbers of a net and an objective, and both without them."""
+        dropout, summary_dropout = (
+            Rate.of(rate) if isinstance(rate, float) and rate else None
+            for rate in (net.dropout, net.summary_dropout)
+        )
+        numbers = cls(dropout, summary_dropout, np.float32(objective.l2))
+        return numbers, net.with_dropout(0.0, 0.0), dataclasses.replace(objective, l2=0)
+
+    def join(self, net: Net, objective: Objective) -> tuple[Net, Objective]:
+        """Return both with these numbers."""
+        net = net.with_dropout(self.dropout or 0.0, self.summary_dropout or 0.0)
+        return net, dataclasses.replace(objective, l2=self.l2)
+
+
 class Inputs(NamedTuple):
     """Arrays that all batches of an iteration share."""
 
@@ -85,6 +108,13 @@ class Inputs(NamedTuple):
     # of the label summary has views if that has.
     neighbours: tuple[Array, ...] | None = None
     hiding: Hiding | None = None  # None where all roots read all labels.
+    numbers: Numbers | None = None  # None where the program has them as constants.
+
+    def settled(self, net: Net, objective: Objective) -> tuple[Net, Objective]:
+        """Return the net and the objective with the numbers that are data."""
+        if self.numbers is None:
+            return net, objective
+        return self.numbers.join(net, objective)
 
 
 class Totals(NamedTuple):
@@ -155,6 +185,7 @@ def batch_loss(
 
     Where training nodes are hidden, both are of the hidden roots.
     """
+    net, objective = inputs.settled(net, objective)
     x, summary, neighbours = node_inputs(batch, inputs)
     if inputs.hiding is not None and words is not None:
         hidden = inputs.hiding.hides(batch, words)

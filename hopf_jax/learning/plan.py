@@ -26,6 +26,7 @@ class Plan:
       sharding: The devices that share the batches of a step.
       halo: Distance in hops to the farthest node that a prediction depends on.
       chunk_edges: Number of edges per chunk when all nodes are predicted.
+      shared_programs: Dropout and weight decay are data of the programs.
     """
 
     precompute: bool
@@ -35,11 +36,13 @@ class Plan:
     sharding: OneDevice | StepSharding
     halo: int
     chunk_edges: int
+    shared_programs: bool = False
 
     @property
     def notes(self) -> dict[str, int]:
         """What changes the rounding of a run, but not its identity."""
-        return {"devices": self.sharding.num_devices, "chunk_edges": self.chunk_edges}
+        notes = {"devices": self.sharding.num_devices, "chunk_edges": self.chunk_edges}
+        return notes | ({"shared_programs": 1} if self.shared_programs else {})
 
     def whole_graph(self, graph: Graph) -> WholeGraph:
         """Return the graph in chunks; in a job of several processes, its own share."""
@@ -100,4 +103,5 @@ def make_plan(
         sharding=shard_steps(execution.devices, config.batches_per_step),
         halo=layers if kernel.psi else 0,
         chunk_edges=execution.chunk_edges,
+        shared_programs=execution.shared_programs,
     )

@@ -34,6 +34,7 @@ from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import (
     Hiding,
     Inputs,
+    Numbers,
     Objective,
     Params,
     Totals,
@@ -94,6 +95,9 @@ class Population:
         whole: WholeGraph,
         config: Config,
     ):
+        self._numbers: Numbers | None = None
+        if plan.shared_programs:
+            self._numbers, net, objective = Numbers.split(net, objective)
         self.net, self.members, self.sharding = net, members, plan.sharding
         self._program = Program(net, objective, plan.sharding)
         self._make_loaders(plan)
@@ -153,18 +157,20 @@ class Population:
           iteration: The iteration, from 1.
         """
         replicate = self.sharding.replicate
+        numbers = replicate(self._numbers)
         # Members that read the same summaries share one copy on the device.
         read = {
             id(summary): replicate((summary, self._neighbours(summary)))
             for summary in {id(each): each for each in summaries}.values()
         }
         found = []
-        for summary, *own in zip(
+        for summary, *each in zip(
             summaries, self._omegas, self._hidings(iteration), strict=True
         ):
             labels, near = read[id(summary)]
-            omega, hiding = replicate(tuple(own))
-            found.append(Inputs(self._features, labels, omega, near, hiding))
+            omega, hiding = replicate(tuple(each))
+            own = labels, omega, near, hiding
+            found.append(Inputs(self._features, *own, numbers))
         return tuple(found)
 
     def _hidings(self, iteration: int) -> list[Hiding | None]:
@@ -284,7 +290,7 @@ class JointPopulation(Population):
             every: list[Any] = [hiding, *others]
             hiding = hiding._replace(known=np.stack([each.known for each in every]))
         summary = joined(axes.summary, summaries)
-        own = summary, np.stack(self._omegas), near, hiding
+        own = summary, np.stack(self._omegas), near, hiding, self._numbers
         return Inputs(self._features, *self.sharding.replicate(own))
 
     def start(self, params: Sequence[Params]) -> State:

@@ -420,3 +420,36 @@ def _draw_nodes(
             point = point + 0.13 * outward
         text = axes.annotate(name, point, **how)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+
+
+def plot_tuning(
+    trials: Sequence[dict[str, Any]],
+    numbers: Sequence[str],
+    importances: dict[str, float],
+) -> Picture:
+    """Plot the scores of trials by model and by each number, and what mattered."""
+    names = list(dict.fromkeys(trial["model"] for trial in trials))
+    scores = [100 * trial["score"] for trial in trials]
+    figure = Picture(figsize=(12, 5.5), layout="constrained")
+    every = figure.subplots(
+        1, len(numbers) + 2, width_ratios=(2, *[2] * len(numbers), 2)
+    )
+    places = [names.index(trial["model"]) for trial in trials]
+    every[0].plot(scores, places, "o", color=_BLUE, alpha=0.6)
+    every[0].plot(scores[:1], places[:1], "D", color=_ORANGE, ms=9, label="best")
+    every[0].set_yticks(range(len(names)), names)
+    every[0].set(xlabel="score on held-out labels, %", title="model")
+    every[0].legend(frameon=False)
+    for axes, name in zip(every[1:], numbers, strict=False):
+        values = [trial[name] for trial in trials]
+        axes.plot(values, scores, "o", color=_BLUE, alpha=0.6)
+        axes.plot(values[:1], scores[:1], "D", color=_ORANGE, ms=9)
+        if min(values, default=1) < 0.05:
+            axes.set_xscale("log")
+        axes.set(xlabel=name, title=name)
+    shown = list(importances)[::-1]
+    every[-1].barh(shown, [100 * importances[name] for name in shown], color=_ORANGE)
+    every[-1].set(xlabel="share of the scores' variation, %", title="what mattered")
+    for axes in every:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure

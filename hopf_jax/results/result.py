@@ -344,7 +344,7 @@ class Result:
             )
         graph = readable(graph, self.kernel, self.config, self.seed)
         whole = WholeGraph(graph, self.execution.chunk_edges)
-        net = make_net(self.kernel, self.config, self.sizes)
+        net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
         weights = self.weights[: self.iteration]
         read, output = replay(net, weights, whole, self.config, self.multilabel)
         return net, graph, read, self.decision.correct(output)

@@ -19,6 +19,7 @@ _KEPT = 16  # Programs that outlive the work they were compiled for: some fits' 
 _programs: collections.OrderedDict[Hashable, "_Entry"] = collections.OrderedDict()
 _lock = threading.Lock()
 _watchers: list[Callable[[], None]] = []
+_depth = 0  # Number of `releasing_programs` that are open, in all threads.
 
 
 class _Entry:
@@ -91,8 +92,11 @@ def releasing_programs() -> Iterator[None]:
     """Free the programs that were used longest ago when the block, or function, ends.
 
     Those that it used itself are kept, however many they are, so that the same work
-    again compiles nothing.
+    again compiles nothing. A block within another frees nothing.
     """
+    global _depth
+    with _lock:
+        _depth += 1
     try:
         yield
     finally:
@@ -100,7 +104,11 @@ def releasing_programs() -> Iterator[None]:
 
 
 def _release() -> None:
+    global _depth
     with _lock:
+        _depth -= 1
+        if _depth:
+            return
         while len(_programs) > _KEPT and not next(iter(_programs.values())).used:
             _programs.popitem(last=False)
         for entry in _programs.values():

@@ -92,7 +92,7 @@ def test_statistics_of_a_batch_are_of_its_roots_and_not_of_padding(model):
 def test_normalised_nets_learn_and_are_saved(model, norm, tmp_path):
     graph = paper_split(make_planted(300, 900, seed=1), seed=0)
     config = dataclasses.replace(
-        SHORT, norm=norm, max_epochs=80, min_epochs=80, num_iterations=1
+        SHORT, norm=norm, max_epochs=80, min_epochs=80, num_iterations=1, dropout=0.0
     )
     result = fit(graph, model, config, progress=False)
     assert result.history[-1]["train_loss"] < 0.7 * result.history[0]["train_loss"]

@@ -1,0 +1,351 @@
+"""`tune`: search for a model and its settings, with Optuna.
+
+A trial is a `fit` with one model and drawn learning rate, weight decay and dropout.
+These three are data of the compiled programs, so that all trials of a model share them.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hopf_jax.config import Config, Execution, Number, Whole, check
+from hopf_jax.fitting import fit
+from hopf_jax.graph import Graph, complete_split
+from hopf_jax.kernels import TUNED_MODELS, Kernel, find_kernel
+from hopf_jax.learning import identify
+from hopf_jax.results import Result
+from hopf_jax.runtime import (
+    HopfWarning,
+    ProgressLine,
+    Show,
+    Tabular,
+    releasing_programs,
+)
+
+_RANGES = {
+    "learning_rate": (1e-3, 5e-2, True),
+    "l2": (1e-5, 3e-2, True),
+    "dropout": (0.05, 0.8, False),  # Not 0, which has programs of its own.
+}
+_MANY_HOPS, _DEEP_HOPS = 10, 8  # Of linear hops after a layer; of identity mappings.
+_LOSS_COUNTS = 1e-3  # The loss decides between equal scores.
+_FIRST_RUNG = 30  # Epochs before a trial can be stopped; then 3, 9, ... times as many.
+_FACTOR = 3
+_ENOUGH_TRIALS = 10  # To say what mattered.
+_STUDY = "tune"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Tuning(Tabular):
+    """What `tune` found; shown as a table of the best trials.
+
+    Attributes:
+      result: The best model with its settings, fitted again.
+      model: Its name.
+      config: Its settings.
+      trials: One record per trial, in order: number, model, score and loss on held-out
+        labels, state ("complete" or "pruned"), seconds, and the settings drawn.
+      seconds: Seconds of the search, without those of earlier calls it resumed.
+    """
+
+    result: Result
+    model: str
+    config: Config
+    trials: tuple[dict[str, Any], ...]
+    seconds: float
+
+    @functools.cached_property
+    def table(self) -> list[dict[str, Any]]:
+        """Completed trials, the best first."""
+        done = [trial for trial in self.trials if trial["state"] == "complete"]
+        return sorted(done, key=lambda trial: -trial["value"])
+
+    @functools.cached_property
+    def importances(self) -> dict[str, float]:
+        """Share of each setting in the variation of the scores, the largest first.
+
+        By the variance of the mean score between values of a setting; numbers are
+        divided into thirds.
+        """
+        done = self.table
+        scores = np.array([trial["score"] for trial in done])
+        if len(done) < _ENOUGH_TRIALS or np.ptp(scores) == 0:
+            return {}
+        found = {}
+        for name in ("model", *_RANGES):
+            values = np.array([trial[name] for trial in done])
+            groups = values
+            if name != "model":
+                groups = np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values)
+            means = {g: scores[groups == g].mean() for g in np.unique(groups)}
+            between = np.array([means[g] for g in groups])
+            found[name] = float(between.var() / scores.var())
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: scores by setting, and what mattered."""
+        # Lazy: matplotlib is slow to import, and rarely needed.
+        from hopf_jax.results import plots
+
+        return plots.plot_tuning(self.table, tuple(_RANGES), self.importances)
+
+    def _caption(self) -> str:
+        stopped = sum(trial["state"] == "pruned" for trial in self.trials)
+        return (
+            f"{len(self.trials)} trials, {stopped} of them stopped early; scores on "
+            "held-out labels in percent"
+        )
+
+    def _remarks(self) -> str:
+        shares = (f"{name} {100 * s:.0f}%" for name, s in self.importances.items())
+        return f"What mattered: {', '.join(shares) or 'too few trials to say'}."
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        cells: list[tuple[str, ...]] = [("model", "hops", "score", "loss", *_RANGES)]
+        for trial in self.table[:10]:
+            numbers = (f"{trial[name]:.2g}" for name in _RANGES)
+            score = f"{100 * trial['score']:.1f}"
+            hops, loss = str(trial["num_hops"]), f"{trial['loss']:.3f}"
+            cells.append((trial["model"], hops, score, loss, *numbers))
+        return cells
+
+
+def tune(
+    graph: Graph,
+    models: Sequence[str] = TUNED_MODELS,
+    budget: int = 60,
+    config: Config | None = None,
+    *,
+    timeout: float | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    workdir: str | os.PathLike | None = None,
+    progress: Show = "auto",
+    execution: Execution | None = None,
+) -> Tuning:
+    """Search for the model and the settings that do best on held-out labels.
+
+    Models, learning rates, weight decays and dropout rates are proposed by Optuna's TPE
+    sampler; trials that fall behind are stopped early (successive halving). Held-out
+    labels are those of the validation nodes, or with `Config.folds`, and in a graph
+    without validation nodes, those of all parts of a cross-validation. Test nodes are
+    not looked at. Needs Optuna: `pip install "hopf-jax[tune]"`.
+
+    Args:
+      graph: A graph with some labels.
+      models: Names from `hopf_jax.MODELS`. Kernels with linear hops get 10 hops, those
+        with identity mappings 8, and others `Config.num_hops`.
+      budget: Number of trials. 1 or more.
+      config: Settings that are not searched for; the defaults if None.
+      timeout: Seconds after which no trial is started; None for no limit.
+      seed: Seed of the search and of every fit.
+      workers: Number of trials at a time; None for the number of cores. With more than
+        one, which trials are drawn depends on which end first.
+      workdir: A local folder for this search alone. Trials are noted there, and the
+        same call again continues after them.
+      progress: Show a progress bar on stderr; "auto" shows it in a terminal and in a
+        notebook.
+      execution: Memory, chunk size and devices of every fit; the defaults if None.
+
+    Returns:
+      A `Tuning`: the best `result`, fitted again, `trials`, `importances`, `plot()`.
+    """
+    optuna = _import_optuna()
+    check(Whole(1), "budget", budget)
+    check(Whole(0, 2**32 - 1), "seed", seed)
+    if timeout is not None:
+        check(Number(0), "timeout", timeout)
+    names = [models] if isinstance(models, str) else list(models)
+    kernels = {name: find_kernel(name) for name in names}
+    if not kernels:
+        raise ValueError("models is empty; give names from hopf_jax.MODELS.")
+    config = Config() if config is None else config
+    graph, folds, _ = complete_split(graph, config.folds, seed)
+    config = dataclasses.replace(config, folds=folds or config.folds)
+    execution = dataclasses.replace(execution or Execution(), shared_programs=True)
+    settings = {n: dataclasses.asdict(_settings(k, config)) for n, k in kernels.items()}
+    identity = _identity(graph, names, kernels, config, seed)
+    study = _open_study(optuna, workdir, identity, seed)
+    begun = time.perf_counter()
+
+    def run(trial: Any) -> float:
+        started = time.perf_counter()
+        name = trial.suggest_categorical("model", names)
+        drawn = {
+            each: trial.suggest_float(each, low, high, log=log)
+            for each, (low, high, log) in _RANGES.items()
+        }
+        chosen = dataclasses.replace(Config(**settings[name]), **drawn)
+        result = fit(
+            graph,
+            name,
+            chosen,
+            seed=seed,
+            callbacks=[_stop_early(optuna, trial, chosen.metric)],
+            progress=False,
+            execution=execution,
+        )
+        record = result.iterations[result.iteration - 1]
+        score = record["scores"]["validation"][_score_name(chosen.metric)]
+        loss = record["validation_loss"]
+        about = {"score": score, "loss": loss, "num_hops": chosen.num_hops}
+        for key, value in about.items():
+            trial.set_user_attr(key, value)
+        trial.set_user_attr("seconds", time.perf_counter() - started)
+        return score - _LOSS_COUNTS * min(loss, 100.0)
+
+    states = optuna.trial.TrialState
+    counted = (states.COMPLETE, states.PRUNED)
+    left = budget - len(study.get_trials(deepcopy=False, states=counted))
+    with contextlib.ExitStack() as stack:
+        # Until all trials are over: those of one model share their programs.
+        stack.enter_context(releasing_programs())
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", HopfWarning)  # What is wrong with some trial.
+        line = stack.enter_context(ProgressLine("tune", progress))
+        ended = itertools.count(1)
+        lock = threading.Lock()
+
+        def tell(*_: object) -> None:
+            with lock:  # Trials end in several threads.
+                said = f"{next(ended)} of {left} trials"
+                line.say(said, said)
+
+        if left > 0:
+            study.optimize(
+                run,
+                n_trials=left,
+                timeout=timeout,
+                n_jobs=workers or os.cpu_count() or 1,
+                # A trial that diverges is a bad one, and no reason to stop.
+                catch=(ValueError,),
+                callbacks=[tell],
+            )
+    trials = tuple(_record(trial) for trial in study.get_trials(states=counted))
+    done = [trial for trial in trials if trial["state"] == "complete"]
+    if not done:
+        failed = study.get_trials(states=(states.FAIL,))
+        raise ValueError(
+            f"None of {len(trials) + len(failed)} trials was completed. Raise budget "
+            "or timeout; hopf_jax.fit says what is wrong with a model."
+        )
+    best = max(done, key=lambda trial: trial["value"])
+    own = {name: best[name] for name in _RANGES}
+    chosen = dataclasses.replace(Config(**settings[best["model"]]), **own)
+    result = fit(
+        graph, best["model"], chosen, seed=seed, progress=False, execution=execution
+    )
+    seconds = time.perf_counter() - begun
+    return Tuning(result, best["model"], chosen, trials, seconds)
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ImportError('tune needs Optuna: pip install "hopf-jax[tune]".') from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _settings(kernel: Kernel, config: Config) -> Config:
+    """Return settings with the number of hops that suits a kernel."""
+    if config.num_hops != Config.num_hops or config.fanouts is not None:
+        return config
+    if not kernel.learned_hops and kernel.input_layer:
+        return dataclasses.replace(config, num_hops=_MANY_HOPS)
+    if kernel.identity:
+        return dataclasses.replace(config, num_hops=_DEEP_HOPS)
+    return config
+
+
+def _score_name(metric: str) -> str:
+    return "macro_f1" if metric in ("macro", "balanced") else "micro_f1"
+
+
+def _stop_early(
+    optuna: Any, trial: Any, metric: str
+) -> Callable[[dict[str, Any]], None]:
+    """Return a callback that reports the best score so far, and ends bad trials."""
+    best: dict[int, float] = {}
+    name = f"validation_{_score_name(metric)}"
+
+    def after(record: dict[str, Any]) -> None:
+        if record["iteration"] > 1:
+            return
+        member = record.get("member", 0)
+        best[member] = max(best.get(member, 0.0), record[name])
+        if member == min(best) and record["epoch"] % _FIRST_RUNG == 0:
+            trial.report(float(np.mean(list(best.values()))), record["epoch"])
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+    return after
+
+
+def _identity(
+    graph: Graph,
+    names: Sequence[str],
+    kernels: dict[str, Kernel],
+    config: Config,
+    seed: int,
+) -> str:
+    """Return a digest of all that a search depends on, but its budget."""
+    about = [identify([graph], kernels[name], config, [seed]) for name in names]
+    text = json.dumps([names, about, _RANGES], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _open_study(
+    optuna: Any, workdir: str | os.PathLike | None, identity: str, seed: int
+) -> Any:
+    """Return a new study, or that of an earlier call with the same arguments."""
+    storage = None
+    if workdir is not None:
+        folder = pathlib.Path(workdir)
+        folder.mkdir(parents=True, exist_ok=True)
+        backend = optuna.storages.journal.JournalFileBackend(str(folder / "trials.log"))
+        storage = optuna.storages.JournalStorage(backend)
+    pruner = optuna.pruners.SuccessiveHalvingPruner(
+        min_resource=_FIRST_RUNG, reduction_factor=_FACTOR
+    )
+    study = optuna.create_study(
+        storage=storage,
+        study_name=_STUDY,
+        direction="maximize",
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    known = study.user_attrs.setdefault("identity", identity)
+    if known != identity:
+        raise ValueError(
+            f"{os.fspath(workdir or '')} holds a search with other arguments: another "
+            "graph, models, settings, seed or version. Give another workdir."
+        )
+    study.set_user_attr("identity", identity)
+    # Another seed after a restart, or the same trials would be drawn again.
+    drawn = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.TPESampler(seed=(seed + drawn) % 2**32)
+    return study
+
+
+def _record(trial: Any) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": trial.state.name.lower(),
+        "value": trial.value,
+        **trial.params,
+        **trial.user_attrs,
+    }
