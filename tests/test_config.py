@@ -43,6 +43,8 @@ BAD = {
     "patience": (*WHOLE, 0),
     "init_weights": ("normal", None),
     "bias": (1, None),
+    "norm": ("none ", "group", None),
+    "residual": (1, None),
     "precompute": (1, None),
     "precision": ("float16", None),
     "features": ("scaled", None, 1),

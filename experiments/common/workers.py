@@ -128,11 +128,14 @@ def library_without_jax() -> None:
 
     Their packages import JAX, so empty packages with the same folders take their place.
     """
-    for name in ("hopf_jax", "hopf_jax.graph", "hopf_jax.learning"):
+    rooms = ("graph", "learning", "runtime")
+    for name in ("hopf_jax", *(f"hopf_jax.{room}" for room in rooms)):
         package = types.ModuleType(name)
         package.__path__ = [str(_ROOT / name.replace(".", "/"))]
         sys.modules[name] = package
-    # What the metrics use of the graph room.
+    # What the graph room's checks use of the runtime, and the metrics of the checks.
+    memory = importlib.import_module("hopf_jax.runtime.memory")
+    vars(sys.modules["hopf_jax.runtime"])["check_memory"] = memory.check_memory
     validation = importlib.import_module("hopf_jax.graph.validation")
     vars(sys.modules["hopf_jax.graph"]).update(
         {name: value for name, value in vars(validation).items() if name[0] != "_"}

@@ -85,17 +85,19 @@ class ShardedLoader(Loader):
         """Return the batches of every lane, two rows or more, and their numbers."""
         rows = max(2, *map(len, lanes))
         first = next(members[0] for members in lanes if len(members))
-        one = jax.tree.leaves(self._padded(first, epoch, layout))
+        own = [lanes[n] for n in self.sharding.own_lanes]
+        shown = next((members[0] for members in own if len(members)), first)
+        one = jax.tree.leaves(self._padded(shown, epoch, layout))
         check_memory(
             rows
-            * len(self.sharding.own_lanes)
+            * len(own)
             * sum(np.asarray(x).nbytes for x in one),
             f"Steps of {len(lanes):,} subgraphs",
             "Lower batches_per_step or batch_size.",
         )
         batches: list[Batch] = []
         numbers = []
-        for members in (lanes[n] for n in self.sharding.own_lanes):
+        for members in own:
             own = [self._padded(i, epoch, layout) for i in members]
             some = own[-1] if own else self._padded(first, epoch, layout)
             empty = some._replace(mask=np.zeros_like(some.mask))

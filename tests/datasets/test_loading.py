@@ -108,7 +108,7 @@ def test_synthetic_graphs_have_names(name):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("pubmedd", {}, "Unknown dataset 'pubmedd'. Known: cora, .*pubmed.*chain"),
+        ("pubmedd", {}, "Unknown dataset 'pubmedd'. Did you mean 'pubmed'.*chain"),
         ("cora", {"split": "random"}, "split is 'random'"),
         ("cora", {"split": "inductive"}, "human, human-go2022 have"),
         ("chain", {"split": "inductive"}, "chain has no inductive split"),
