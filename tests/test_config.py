@@ -43,11 +43,17 @@ BAD = {
     "patience": (*WHOLE, 0),
     "init_weights": ("normal", None),
     "bias": (1, None),
+    "norm": ("group", None),
+    "residual": (1, None),
     "precompute": (1, None),
     "precision": ("float16", None),
     "features": ("scaled", None, 1),
 }
-EXECUTION = {"memory_budget": WHOLE, "chunk_edges": (*WHOLE, 0)}
+EXECUTION = {
+    "memory_budget": WHOLE,
+    "chunk_edges": (*WHOLE, 0),
+    "shared_programs": (1, None),
+}
 GOOD = {
     "num_hops": (0, 16),
     "tolerance": (0, 0.5),
