@@ -49,7 +49,11 @@ BAD = {
     "precision": ("float16", None),
     "features": ("scaled", None, 1),
 }
-EXECUTION = {"memory_budget": WHOLE, "chunk_edges": (*WHOLE, 0)}
+EXECUTION = {
+    "memory_budget": WHOLE,
+    "chunk_edges": (*WHOLE, 0),
+    "shared_programs": (1, None),
+}
 GOOD = {
     "num_hops": (0, 16),
     "tolerance": (0, 0.5),

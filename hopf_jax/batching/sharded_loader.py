@@ -89,19 +89,17 @@ class ShardedLoader(Loader):
         shown = next((members[0] for members in own if len(members)), first)
         one = jax.tree.leaves(self._padded(shown, epoch, layout))
         check_memory(
-            rows
-            * len(own)
-            * sum(np.asarray(x).nbytes for x in one),
+            rows * len(own) * sum(np.asarray(x).nbytes for x in one),
             f"Steps of {len(lanes):,} subgraphs",
             "Lower batches_per_step or batch_size.",
         )
         batches: list[Batch] = []
         numbers = []
         for members in own:
-            own = [self._padded(i, epoch, layout) for i in members]
-            some = own[-1] if own else self._padded(first, epoch, layout)
+            full = [self._padded(i, epoch, layout) for i in members]
+            some = full[-1] if full else self._padded(first, epoch, layout)
             empty = some._replace(mask=np.zeros_like(some.mask))
-            batches += [*own, *[empty] * (rows - len(own))]
+            batches += [*full, *[empty] * (rows - len(full))]
             numbers.append(fill(members, rows, 0))
         return self.sharding.shard((stack(batches), np.concatenate(numbers)))
 

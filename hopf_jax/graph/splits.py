@@ -139,9 +139,17 @@ def split_graph(
     for place, name in enumerate(("test", "validation", "train")):
         rng = np.random.default_rng([seed, place, 1])
         keep = name == "train" if sizes["train"] else None
-        drawn[name] = _draw(graph, left, sizes[name], rng, stratified, keep)
-        left = np.setdiff1d(left, drawn[name], assume_unique=True)
+        nodes = _draw(graph, left, sizes[name], rng, stratified, keep)
+        left = np.setdiff1d(left, nodes, assume_unique=True)
+        drawn[name] = _mask(graph, nodes)
     return graph.with_split(**drawn)
+
+
+def _mask(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return ids as a mask [N]: numbers may be names of other nodes."""
+    mask = np.zeros(graph.num_nodes, bool)
+    mask[nodes] = True
+    return mask
 
 
 def draw_folds(
@@ -181,7 +189,8 @@ def draw_folds(
         both = _draw(graph, pool, size, rng, True, True)
         held = _draw(graph, both, _rounded(_VALIDATION_SHARE, size), rng, True, False)
         learned = np.setdiff1d(both, held, assume_unique=True)
-        folds.append(graph.with_split(learned, held, graph.test))
+        sets = _mask(graph, learned), _mask(graph, held), graph.test
+        folds.append(graph.with_split(*sets))
     return tuple(folds)
 
 

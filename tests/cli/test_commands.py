@@ -476,6 +476,19 @@ def test_compare(tables_of_planted, result, capsys, monkeypatch):
     assert (seen["models"], seen["folds"], seen["share"]) == (["bl-node"], 2, 0.25)
 
 
+def test_tune(tables_of_planted, capsys, tmp_path):
+    pytest.importorskip("optuna")
+    out = tmp_path / "model"
+    arguments = ["tune", *tables_of_planted, "--models", "bl-node,gcn"]
+    arguments += ["--budget", "2", "--workers", "1", "--out", out, *SETTINGS]
+    run(*arguments, "--workdir", tmp_path / "trials")
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 trials") and "learning_rate" in printed
+    run("predict", out)
+    assert len(read(capsys.readouterr().out)) == 40
+    assert "budget is 0" in bad(capsys, *arguments, "--budget", "0")
+
+
 def test_data_lists_and_exports(capsys, tmp_path):
     run("data")
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(datasets.DATASETS)

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import Graph, open_graph, write_graph
+from hopf_jax import Graph, open_graph, split_graph, write_graph
+from hopf_jax.graph import draw_folds
 
 EDGES = pd.DataFrame({"source": ["Ann", "Bob"], "target": ["Bob", "Eve"]})
 NODES = pd.DataFrame(
@@ -222,3 +223,14 @@ def test_networkx_there_and_back(directed):
     for name in ("indptr", "indices", "weights", "features", "labels", "known"):
         np.testing.assert_array_equal(getattr(again, name), getattr(graph, name))
     np.testing.assert_array_equal(graph.to_scipy().toarray(), graph.adjacency.toarray())
+
+
+def test_splits_are_drawn_from_nodes_whose_names_are_other_numbers():
+    names = [3, 2, 1, 0, 5, 4, 7, 6]
+    graph = Graph.from_edges(
+        [3, 2], [1, 0], np.ones((8, 1)), [0, 1, 0, 1, -1, -1, -1, -1], node_names=names
+    )
+    split = split_graph(graph)
+    assert (split.train | split.validation).tolist() == graph.known.tolist()
+    for fold in draw_folds(graph, 2):
+        assert not ((fold.train | fold.validation | fold.test) & ~graph.known).any()
