@@ -205,7 +205,7 @@ def _own(graph: Graph) -> Iterator[Learner]:
 
 
 def _smoothed(graph: Graph) -> Iterator[Learner]:
-    smoothing, smoothed = _symmetric(graph, loops=True), graph.features
+    smoothing, smoothed = smoothing_matrix(graph, loops=True), graph.features
     for hop in range(1, max(_HOPS) + 1):
         smoothed = smoothing @ smoothed
         if hop in _HOPS:
@@ -213,7 +213,7 @@ def _smoothed(graph: Graph) -> Iterator[Learner]:
 
 
 def _propagation(graph: Graph) -> Iterator[Learner]:
-    smoothing = _symmetric(graph, loops=False)
+    smoothing = smoothing_matrix(graph, loops=False)
 
     def learn(nodes: np.ndarray, restart: float) -> np.ndarray:
         start = np.where(nodes[:, None], _known(graph), 0)
@@ -254,7 +254,7 @@ def _iterative(graph: Graph) -> Iterator[Learner]:
     def learn(nodes: np.ndarray, strength: float) -> np.ndarray:
         labels, shown = _known(graph), nodes[:, None]
         said = np.where(shown, labels, own[strength](nodes))
-        models = _fit_logistic(graph, with_labels(mean @ said), strength, nodes)
+        models = fit_logistic(graph, with_labels(mean @ said), strength, nodes)
         for _ in range(_ROUNDS):
             new = _predict_logistic(graph, models, with_labels(mean @ said))
             said = np.where(shown, labels, new)
@@ -265,7 +265,7 @@ def _iterative(graph: Graph) -> Iterator[Learner]:
 
 
 def _corrected(graph: Graph, base: Any = None) -> Iterator[Learner]:
-    smoothing = _symmetric(graph, loops=False)
+    smoothing = smoothing_matrix(graph, loops=False)
     source = _as_learner(graph, base)
     predictions: dict[bytes, np.ndarray] = {}
 
@@ -316,7 +316,7 @@ def _linear(graph: Graph, inputs: Iterable[Any]) -> Iterator[Learner]:
     """Yield logistic regressions on each matrix [N, F] with each strength of L2."""
 
     def learn(nodes: np.ndarray, matrix: Any, strength: float) -> np.ndarray:
-        models = _fit_logistic(graph, matrix, strength, nodes)
+        models = fit_logistic(graph, matrix, strength, nodes)
         return _predict_logistic(graph, models, matrix)
 
     for matrix in inputs:
@@ -325,7 +325,7 @@ def _linear(graph: Graph, inputs: Iterable[Any]) -> Iterator[Learner]:
             yield functools.partial(learn, matrix=matrix, strength=strength)
 
 
-def _fit_logistic(
+def fit_logistic(
     graph: Graph, matrix: Any, strength: float, nodes: np.ndarray
 ) -> list[tuple[np.ndarray, Any]]:
     """Return the classes that occur and a model of them; one per label if several.
@@ -350,7 +350,7 @@ def _fit_logistic(
 def _predict_logistic(
     graph: Graph, models: list[tuple[np.ndarray, Any]], matrix: Any
 ) -> np.ndarray:
-    """Return probabilities [N, C] by the models of `_fit_logistic`."""
+    """Return probabilities [N, C] by the models of `fit_logistic`."""
     said = np.zeros((graph.num_nodes, graph.num_labels), np.float32)
     for column, (found, model) in enumerate(models):
         shares = np.ones((graph.num_nodes, 1))
@@ -383,7 +383,7 @@ def _mean(graph: Graph) -> sp.csr_array:
     return sp.csr_array(sp.diags_array(share.astype(np.float32)) @ matrix)
 
 
-def _symmetric(graph: Graph, loops: bool) -> sp.csr_array:
+def smoothing_matrix(graph: Graph, loops: bool) -> sp.csr_array:
     """Return D^-1/2 A D^-1/2 of the symmetric A, with self-loops or without."""
     matrix = _both_ways(graph)
     if loops:

@@ -33,7 +33,14 @@ from hopf_jax.inference import (
     member_of,
     predict_logits,
 )
-from hopf_jax.kernels import CANDIDATES, Kernel, Net, Sizes, find_kernel
+from hopf_jax.kernels import (
+    CANDIDATES,
+    SOLVED_MODEL,
+    Kernel,
+    Net,
+    Sizes,
+    find_kernel,
+)
 from hopf_jax.learning import (
     CannotJoinError,
     JointPopulation,
@@ -42,9 +49,11 @@ from hopf_jax.learning import (
     Population,
     Progress,
     RunState,
+    Solution,
     Team,
     TeamState,
     as_good_as_any,
+    can_solve,
     check_data,
     check_same,
     check_training,
@@ -53,6 +62,7 @@ from hopf_jax.learning import (
     learn,
     make_plan,
     make_team,
+    solve,
 )
 from hopf_jax.results import (
     Result,
@@ -107,8 +117,9 @@ def fit(
         are learned from, validation nodes stop and choose, test nodes are only scored.
         Without a split all labelled nodes are learned from: `Config.folds`.
       model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own. None to choose: a
-        node alone, with its neighbours, with many hops, or with its neighbours' labels,
-        by cross-validation over the training and validation nodes (`Result.choice`).
+        node alone, with its neighbours, with many hops, with its neighbours' labels, or
+        a linear model of smoothed features, by cross-validation over the training and
+        validation nodes (`Result.choice`).
       config: Settings of the algorithm; the defaults if None.
       seed: The same seed on the same machine gives the same result, bit for bit; on a
         CPU, with the same number of threads, which `PJRT_NPROC` sets.
@@ -157,10 +168,15 @@ def fit(
     for name, own in _candidates(graph, config):
         folder = None if workdir is None else os.path.join(os.fspath(workdir), name)
         begun = time.perf_counter()
-        chosen = dataclasses.replace(config, **own)
+        chosen, solved = dataclasses.replace(config, **own), None
+        if name == SOLVED_MODEL:
+            solved = _solve(graph, config, seed)
+            # Nothing to resume: it takes seconds.
+            chosen = dataclasses.replace(config, num_hops=solved.num_hops)
+            folder = None
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            (result,) = fit_one(folder, model=name, config=chosen)
+            (result,) = fit_one(folder, model=name, config=chosen, solved=solved)
         record = {"model": name, **_evidence(result)}
         record["seconds"] = time.perf_counter() - begun
         found.append((result, record, [str(each.message) for each in told]))
@@ -196,7 +212,36 @@ def _candidates(graph: Graph, config: Config) -> list[tuple[str, Mapping[str, An
         hops = 1 if changed else max([1, *own.values()])
         if hops * graph.num_edges <= _MOST_EDGES_READ or not own:
             found.append((name, {} if changed else own))
+    # A logistic regression has none of the other settings of a net.
+    names = ("num_hops", "bias", "weighted_loss", "fanouts", "smoothing", "precision")
+    plain = all(getattr(config, name) == getattr(Config, name) for name in names)
+    if plain and can_solve(graph) and jax.process_count() == 1:
+        found.append((SOLVED_MODEL, {}))
     return found
+
+
+def _solve(graph: Graph, config: Config, seed: int) -> Solution:
+    """Return the weights of the linear model, and the number of hops they are for."""
+    (scaled,), _ = scale_features([graph], config)
+    kernel = find_kernel(SOLVED_MODEL)
+    team = make_team(readable(scaled, kernel, config, seed), kernel, config, seed)
+    return solve(team.graph, team.members)
+
+
+def _take_solved(
+    team: Team, net: Net, config: Config, solved: Solution, whole: WholeGraph
+) -> RunState:
+    """Return the state of a run whose weights were solved, not trained."""
+    history: list[dict[str, Any]] = [
+        {"iteration": 1}
+        | ({"member": m} if len(solved.records) > 1 else {})
+        | {"epoch": 1, "learning_rate": 0.0, "seconds": 0.0}
+        | record
+        for m, record in enumerate(solved.records)
+    ]
+    empty = TeamState(None, history)
+    state = _complete(empty, team, net, config, solved.params, whole, 0.0)
+    return RunState((state,), None, 1)
 
 
 def _evidence(result: Result) -> dict[str, float]:
@@ -304,6 +349,7 @@ def _fit_teams(
     progress: Show,
     checkpoint_every: int,
     mapping: Literal["auto", "vmap", "loop"] | None = None,
+    solved: Solution | None = None,
 ) -> list[Result]:
     """Run the HOPF loop; return one `Result` per graph.
 
@@ -317,6 +363,7 @@ def _fit_teams(
       model, config, execution, progress, checkpoint_every: As in `fit`.
       mapping: How members are computed in one program; None for one program per member,
         unless there are several on an accelerator.
+      solved: Weights that need no training.
     """
     config = Config() if config is None else config
     kernel = find_kernel(model)
@@ -350,6 +397,9 @@ def _fit_teams(
         else:
             empty = (first_summaries(t.graph, net, config, t.num_views) for t in teams)
             run = RunState(tuple(TeamState(summaries, []) for summaries in empty))
+        if solved is not None:
+            whole = plan.whole_graph(graph)
+            run = _take_solved(teams[0], net, config, solved, whole)
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
             members = [member for team in teams for member in team.nets]

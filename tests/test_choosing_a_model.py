@@ -9,7 +9,7 @@ import hopf_jax
 from hopf_jax import Config, Graph, fit, load
 from hopf_jax.datasets import make_planted
 from hopf_jax.graph import complete_split
-from hopf_jax.kernels import CANDIDATES
+from hopf_jax.kernels import CANDIDATES, SOLVED_MODEL
 from hopf_jax.learning import make_team, teams
 from tests import graphs
 
@@ -124,7 +124,7 @@ def test_a_model_is_chosen_on_held_out_labels(tmp_path):
     graph, _ = partly_labelled()
     result = fit(graph, config=QUICK)
     names = [record["model"] for record in result.choice]
-    assert sorted(names) == sorted(name for name, _ in CANDIDATES)
+    assert sorted(names) == sorted([*(name for name, _ in CANDIDATES), SOLVED_MODEL])
     scores = [record["score"] for record in result.choice]
     assert scores == sorted(scores, reverse=True)
     assert result.kernel == hopf_jax.MODELS[names[0]]

@@ -18,6 +18,7 @@ from hopf_jax.kernels.table import (
     DEFAULT_MODEL,
     FIRST_MODELS,
     MODELS,
+    SOLVED_MODEL,
     TUNED_MODELS,
     Gate,
     Kernel,

@@ -259,10 +259,11 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
 
 DEFAULT_MODEL = "i-nip-mean"
 # What `fit` chooses from: the node alone; with its neighbours; with many hops, for few
-# labels; with its neighbours' labels.
+# labels; with its neighbours' labels. Beside them the linear model is solved.
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("bl-node", {}), ("gcn", {}), ("rwr", {"num_hops": 10}), ("i-nip-mean", {}),
 )  # fmt: skip
+SOLVED_MODEL = "sgc"
 # What `tune` searches: the node alone, and kernels of all kinds.
 TUNED_MODELS = (
     "bl-node", "gcn", "gs-mean", "appnp", "gpr-gnn", "gcnii", "nip-mean", "i-nip-mean",
