@@ -45,7 +45,7 @@ except ValueError as error:
 
 def train(workdir, cores, epochs=5, **environment):
     """Train on dense features in a process of its own, on some of the cores."""
-    # By the process itself: a fork to do so would be one of a process with JAX's threads.
+    # By the process itself: a fork would copy a process that has JAX in it.
     bound = f"import os; os.sched_setaffinity(0, {cores})\n{TRAIN}"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", bound, workdir, str(epochs)],
