@@ -2,7 +2,7 @@
 
 import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -115,6 +115,17 @@ def _draw_iterations(
 
 def _draw_scores(axes: Any, scores: dict[str, dict[str, float]]) -> None:
     """Draw micro and macro F1 of each set as bars, from 0 to 100."""
+    for values, drawn in _draw_f1_bars(axes.bar, scores):
+        axes.bar_label(drawn, [f"{value:.0f}" for value in values], fontsize=8)
+    axes.set_xticks(range(len(scores)), list(scores))
+    axes.set(ylabel="F1, %", ylim=(0, 108), title="F1 by set")
+    axes.legend(frameon=False, **_BESIDE)
+
+
+def _draw_f1_bars(
+    bar: Callable[..., Any], scores: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[list[float], Any]]:
+    """Draw micro and macro F1 side by side; yield values in percent and their bars."""
     width = 0.38
     for place, (metric, colour) in enumerate(
         (("micro_f1", _GREEN), ("macro_f1", _PINK))
@@ -122,11 +133,7 @@ def _draw_scores(axes: Any, scores: dict[str, dict[str, float]]) -> None:
         at = [i + (place - 0.5) * width for i in range(len(scores))]
         values = [100 * each[metric] for each in scores.values()]
         label = metric.replace("_f1", "-F1")
-        drawn = axes.bar(at, values, width, color=colour, label=label)
-        axes.bar_label(drawn, [f"{value:.0f}" for value in values], fontsize=8)
-    axes.set_xticks(range(len(scores)), list(scores))
-    axes.set(ylabel="F1, %", ylim=(0, 108), title="F1 by set")
-    axes.legend(frameon=False, **_BESIDE)
+        yield values, bar(at, values, width, color=colour, label=label)
 
 
 def plot_report(report: Any) -> Picture:
@@ -216,14 +223,7 @@ def _draw_reliability(axes: Any, report: Any) -> None:
 
 def _draw_comparison(axes: Any, report: Any) -> None:
     scores = {"this result": report.scores, **report.baselines}
-    width = 0.38
-    for place, (metric, colour) in enumerate(
-        (("micro_f1", _GREEN), ("macro_f1", _PINK))
-    ):
-        at = [i + (place - 0.5) * width for i in range(len(scores))]
-        values = [100 * each[metric] for each in scores.values()]
-        label = metric.replace("_f1", "-F1")
-        drawn = axes.barh(at, values, width, color=colour, label=label)
+    for values, drawn in _draw_f1_bars(axes.barh, scores):
         axes.bar_label(drawn, [f"{value:.1f}" for value in values], padding=3)
     axes.set_yticks(range(len(scores)), list(scores))
     axes.set_ylim(len(scores) - 0.4, -0.6)
