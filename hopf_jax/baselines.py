@@ -325,6 +325,14 @@ def _linear(graph: Graph, inputs: Iterable[Any]) -> Iterator[Learner]:
             yield functools.partial(learn, matrix=matrix, strength=strength)
 
 
+@functools.cache
+def _threads() -> Any:
+    """Return what knows the libraries that use threads; finding them takes long."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def fit_logistic(
     graph: Graph, matrix: Any, strength: float, nodes: np.ndarray
 ) -> list[tuple[np.ndarray, Any]]:
@@ -338,12 +346,23 @@ def fit_logistic(
     rows, labels = matrix[nodes], graph.labels[nodes]
     columns = labels.T if graph.multilabel else [labels.argmax(axis=1)]
     models = []
-    for column in columns:
-        found, ids = np.unique(column, return_inverse=True)
-        model = None
-        if len(found) > 1:
-            model = LogisticRegression(C=strength, max_iter=300).fit(rows, ids)
-        models.append((found, model))
+    basis = None
+    # The solver's own matrices are tiny: threads would wait for each other, and round
+    # differently.
+    with _threads().limit(limits=1):
+        if not sp.issparse(rows) and 2 * rows.shape[0] <= rows.shape[1]:
+            # The best weights are sums of these rows: search their span, not all.
+            basis, rows = np.linalg.qr(rows.T.astype(np.float64))
+            rows = rows.T
+        for column in columns:
+            found, ids = np.unique(column, return_inverse=True)
+            model = None
+            if len(found) > 1:
+                model = LogisticRegression(C=strength, max_iter=300).fit(rows, ids)
+                if basis is not None:
+                    model.coef_ = model.coef_ @ basis.T
+                    model.n_features_in_ = matrix.shape[1]
+            models.append((found, model))
     return models
 
 

@@ -139,7 +139,8 @@ class Config:
       folds: Cross-validate: divide the training and validation nodes into this many
         parts, and train as many times `members` nets, each on all parts but one. The
         average of all nets has learned from all labels, and every label is predicted by
-        nets that never saw it: these predictions stop the training of all nets at once,
+        nets that never saw it (with several `members`, the labels are divided anew for
+        each): these predictions stop the training of all nets at once,
         and iterations, models and calibration are judged by them. 0, or 2 and more;
         None for 5 where `fit` chooses the model or the graph has no validation nodes,
         unless there are thousands of labels, and 0 otherwise.

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -35,7 +35,7 @@ from hopf_jax.inference import (
 )
 from hopf_jax.kernels import (
     CANDIDATES,
-    SOLVED_MODEL,
+    SOLVED_MODELS,
     Kernel,
     Net,
     Sizes,
@@ -54,22 +54,24 @@ from hopf_jax.learning import (
     TeamState,
     as_good_as_any,
     can_solve,
+    can_vote,
     check_data,
     check_same,
     check_training,
     first_state,
     identify,
     learn,
+    likely_best,
     make_plan,
     make_team,
     solve,
 )
+from hopf_jax.metrics import mean_loss
 from hopf_jax.results import (
     Result,
     calibrate,
     make_decision,
     make_net,
-    mean_loss,
     node_scores,
     readable,
     score,
@@ -95,6 +97,7 @@ Callback = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 _MOST_EDGES_READ = 10_000_000  # Per prediction of all nodes, by a candidate.
+_ENOUGH_LABELS, _MOST_REPEATS = 200, 5  # To divide labels once, and how often else.
 
 
 def fit(
@@ -165,22 +168,26 @@ def fit(
         (result,) = fit_one(workdir, model=model, config=config)
         return result
     found: list[tuple[Result, dict[str, Any], list[str]]] = []
-    for name, own in _candidates(graph, config):
-        folder = None if workdir is None else os.path.join(os.fspath(workdir), name)
-        begun = time.perf_counter()
-        chosen, solved = dataclasses.replace(config, **own), None
-        if name == SOLVED_MODEL:
-            solved = _solve(graph, config, seed)
-            # Nothing to resume: it takes seconds.
-            chosen = dataclasses.replace(config, num_hops=solved.num_hops)
-            folder = None
+
+    def try_out(name: str, config: Config, solved: Solution | None = None) -> None:
+        begun, folder = time.perf_counter(), None
+        if workdir is not None and solved is None:  # What is solved takes seconds.
+            folder = os.path.join(os.fspath(workdir), name)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            (result,) = fit_one(folder, model=name, config=chosen, solved=solved)
+            (result,) = fit_one(folder, model=name, config=config, solved=solved)
         record = {"model": name, **_evidence(result)}
         record["seconds"] = time.perf_counter() - begun
         found.append((result, record, [str(each.message) for each in told]))
+
+    for name, own in _candidates(graph, config):
+        try_out(name, dataclasses.replace(config, **own))
+    for name, chosen, solved in _solved(graph, config, seed):
+        try_out(name, chosen, solved)
     found.sort(key=lambda each: (-each[1]["score"], each[1]["loss"]))
+    evidence = [(record["score"], record["loss"]) for _, record, _ in found]
+    judged = int((graph.train if folds else graph.validation).sum())
+    found.insert(0, found.pop(likely_best(evidence, judged)))
     warn_once(found[0][2])  # What is wrong with the others matters no more.
     choice = tuple(record for _, record, _ in found)
     scores = ", ".join(f"{c['model']} {100 * c['score']:.1f}" for c in choice)
@@ -204,7 +211,7 @@ def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
 def _candidates(graph: Graph, config: Config) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the models to choose from, with settings that the user did not change."""
     if not graph.num_edges:
-        return [CANDIDATES[0]]
+        return list(CANDIDATES[:1])
     found = []
     for name, own in CANDIDATES:
         changed = config.fanouts is not None  # One per hop.
@@ -212,36 +219,57 @@ def _candidates(graph: Graph, config: Config) -> list[tuple[str, Mapping[str, An
         hops = 1 if changed else max([1, *own.values()])
         if hops * graph.num_edges <= _MOST_EDGES_READ or not own:
             found.append((name, {} if changed else own))
-    # A logistic regression has none of the other settings of a net.
-    names = ("num_hops", "bias", "weighted_loss", "fanouts", "smoothing", "precision")
-    plain = all(getattr(config, name) == getattr(Config, name) for name in names)
-    if plain and can_solve(graph) and jax.process_count() == 1:
-        found.append((SOLVED_MODEL, {}))
     return found
 
 
-def _solve(graph: Graph, config: Config, seed: int) -> Solution:
-    """Return the weights of the linear model, and the number of hops they are for."""
+def _solved(
+    graph: Graph, config: Config, seed: int
+) -> Iterator[tuple[str, Config, Solution]]:
+    """Yield the linear models that can be solved, with their settings and weights."""
+    # A logistic regression has none of the other settings of a net, and learned votes
+    # are for summaries that are averaged and read as they are.
+    names = (
+        "num_hops", "bias", "weighted_loss", "fanouts", "smoothing", "precision",
+        "num_iterations", "average_labels", "caution", "summary", "scale_summaries",
+        "training_summaries",
+    )  # fmt: skip
+    plain = all(getattr(config, name) == getattr(Config, name) for name in names)
+    if not plain or not can_solve(graph) or jax.process_count() > 1:
+        return
+    if config.folds and config.members == Config.members and not graph.multilabel:
+        # Few labels say little about penalties if they are divided only once.
+        repeats = math.ceil(_ENOUGH_LABELS / max(1, int(graph.train.sum())))
+        config = dataclasses.replace(config, members=min(repeats, _MOST_REPEATS))
+    own = {name: dataclasses.replace(config, **s) for name, s in SOLVED_MODELS.items()}
     (scaled,), _ = scale_features([graph], config)
-    kernel = find_kernel(SOLVED_MODEL)
+    kernel = find_kernel("sgc")
     team = make_team(readable(scaled, kernel, config, seed), kernel, config, seed)
-    return solve(team.graph, team.members)
+    votes = own["i-sgc"].num_iterations if can_vote(team.graph) else 0
+    for name, solved in solve(team.graph, team.members, votes).items():
+        yield name, dataclasses.replace(own[name], num_hops=solved.num_hops), solved
 
 
 def _take_solved(
-    team: Team, net: Net, config: Config, solved: Solution, whole: WholeGraph
+    run: RunState,
+    team: Team,
+    net: Net,
+    config: Config,
+    solved: Solution,
+    whole: WholeGraph,
 ) -> RunState:
     """Return the state of a run whose weights were solved, not trained."""
-    history: list[dict[str, Any]] = [
-        {"iteration": 1}
-        | ({"member": m} if len(solved.records) > 1 else {})
-        | {"epoch": 1, "learning_rate": 0.0, "seconds": 0.0}
-        | record
-        for m, record in enumerate(solved.records)
-    ]
-    empty = TeamState(None, history)
-    state = _complete(empty, team, net, config, solved.params, whole, 0.0)
-    return RunState((state,), None, 1)
+    (state,) = run.teams
+    while not state.finished:
+        t = 1 + len(state.iterations)
+        state.history.extend(
+            {"iteration": t}
+            | ({"member": m} if len(solved.params) > 1 else {})
+            | {"epoch": 1, "learning_rate": 0.0, "seconds": 0.0}
+            | record
+            for m, record in enumerate(solved.records[t - 1])
+        )
+        state = _complete(state, team, net, config, solved.params, whole, 0.0)
+    return RunState((state,), None, len(state.iterations))
 
 
 def _evidence(result: Result) -> dict[str, float]:
@@ -399,7 +427,7 @@ def _fit_teams(
             run = RunState(tuple(TeamState(summaries, []) for summaries in empty))
         if solved is not None:
             whole = plan.whole_graph(graph)
-            run = _take_solved(teams[0], net, config, solved, whole)
+            run = _take_solved(run, teams[0], net, config, solved, whole)
         if not run.finished:  # A finished run needs no batches.
             whole = plan.whole_graph(graph)
             members = [member for team in teams for member in team.nets]
@@ -634,11 +662,14 @@ def _complete(
     scores = score(team.judged, corrected, config.scoring, decision)
     scores |= score(graph, decision.correct(predicted), config.scoring, decision)
     own = [record for record in history if record["iteration"] == t]
+    held = team.judged.validation
     record: dict[str, Any] = {
         "iteration": t,
         "epochs": max(record["epoch"] for record in own),
         "scores": {name: scores[name] for name in SPLITS if name in scores},
-        "validation_loss": mean_loss(team.judged, team.judged.validation, corrected),
+        "validation_loss": mean_loss(
+            graph.labels[held], corrected[held], graph.multilabel
+        ),
         "seconds": sum(r["seconds"] for r in own) + time.perf_counter() - begun,
     }
     if last is not None and t > 1 and config.summary == "labels":
@@ -646,8 +677,7 @@ def _complete(
     finished = t == (config.num_iterations if net.kernel.iterative else 1)
     if last is not None and new is not None:
         finished |= mean_change(new[-1], last[-1]) < config.tolerance
-    nodes = team.judged.validation
-    right = node_scores(team.judged, nodes, corrected, config.scoring, decision)
+    right = node_scores(team.judged, held, corrected, config.scoring, decision)
     count = config.num_members
     members, helpers = params[:count], params[count:]
     state = state._replace(
@@ -659,8 +689,8 @@ def _complete(
         right=(*state.right, right),
         finished=finished,
     )
-    held = [record["scores"]["validation"] for record in state.iterations]
-    if as_good_as_any(held, state.right):
+    so_far = [record["scores"]["validation"] for record in state.iterations]
+    if as_good_as_any(so_far, state.right):
         state = state._replace(best=t, probabilities=predicted, judged=judged)
     return state
 

@@ -37,6 +37,23 @@ class Outcome(NamedTuple):
     p_value: float
 
 
+def mean_loss(labels: np.ndarray, said: np.ndarray, multilabel: bool) -> float:
+    """Return the mean cross entropy of nodes, each at most that of 1 in 1000.
+
+    Args:
+      labels: True labels [n, C], 0 or 1.
+      said: Their probabilities [n, C].
+      multilabel: Whether nodes have several labels, each predicted by itself.
+
+    >>> round(mean_loss(np.array([[0, 1]]), np.array([[0.5, 0.5]]), False), 3)
+    0.693
+    """
+    said = np.clip(said.astype(np.float64), 1e-3, 1 - 1e-3)
+    other = np.log1p(-said) if multilabel else 0
+    each = -np.where(labels > 0, np.log(said), other)
+    return float(each.sum(axis=1).mean())
+
+
 def one_hot(classes: ArrayLike, num_labels: int) -> np.ndarray:
     """Return class ids [N], each in [0, num_labels), as a 0/1 matrix [N, num_labels].
 

@@ -177,7 +177,11 @@ def forward(row, params, graph, x, summary, num_hops, norm="none"):
                 axis=1,
             )
         return h @ p["w_output"] + p.get("b_output", 0), every
-    return h @ p["w_output"] + p.get("b_output", 0), h
+    read = h
+    if row.votes is not None:
+        votes = aggregate(row.votes.name, A, neighbours, np.asarray(summary), {})
+        read = np.concatenate([h, votes], axis=1)
+    return read @ p["w_output"] + p.get("b_output", 0), h
 
 
 def cross_entropy(logits, labels, weights, multilabel):

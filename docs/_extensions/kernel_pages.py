@@ -43,7 +43,11 @@ def equation(kernel):
         inside += " + h_{k-1}"
     first = r"h_0 = \sigma(X W_0), \qquad " if kernel.input_layer else ""
     hop = rf"\sigma\left({inside}\right)" if kernel.learned_hops else inside
-    return f"{first}h_k = {hop}"
+    last = ""
+    if kernel.votes is not None:
+        votes = rf"{AGGREGATES[kernel.votes.name]} {SIGNALS['y']}"
+        last = rf", \qquad \hat Y^t = \mathrm{{softmax}}([h_K, {votes}] W_L)"
+    return f"{first}h_k = {hop}{last}"
 
 
 def signals(names):
@@ -90,6 +94,8 @@ def influence(kernel, adjacency, num_hops):
             + skip * read["h"]
             for read in (before, labels_before)
         )
+    if kernel.votes is not None:
+        labels = labels + adjacency
     return features[0], labels[0]
 
 
@@ -150,6 +156,8 @@ def described(kernel):
     own = " and ".join(words[s] for s in kernel.phi) or "nothing"
     near = " and ".join(words[s] for s in kernel.psi) or "nothing"
     iterated = " It is iterated." if kernel.iterative else ""
+    if kernel.votes is not None:
+        iterated = " Its output layer also reads their predicted labels." + iterated
     return f"Of itself a node reads {own}; of its neighbours, {near}.{iterated}"
 
 

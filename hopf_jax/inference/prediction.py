@@ -33,18 +33,31 @@ def predict_logits(
     params = jax.device_put(params)  # Once, rather than with every chunk.
     # Kernels that do not iterate predict once, so that one program gains little, and it
     # would round differently for symmetric aggregators.
-    if whole.single and net.kernel.iterative:
+    constant = not (net.kernel.learned_hops or net.kernel.input_layer)
+    if whole.single and net.kernel.iterative and not constant:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
         found = _predict_at_once(net, with_hidden, params, chunk.batch, x, summary)
         return jax.device_get(found)
     steps = _ChunkSteps(net, params, whole, summary)
-    h = steps.stored(run_hops(net.kernel, net.num_layers, steps))
+
+    def run() -> np.ndarray:
+        return steps.stored(run_hops(net.kernel, net.num_layers, steps))
+
+    # Without weights before the output all members and iterations have the same hops.
+    same = ("hops", net.kernel, net.num_layers)
+    h = whole.keep(same, lambda: jax.device_put(run())) if constant else run()
+    votes = steps.votes()
     logits = np.zeros((whole.counts[0], net.sizes.labels), np.float32)
     for a, b in whole.spans():
-        part = h[a:b] if whole.single else fill(h[a:b], round_up(b - a), 0)
-        logits[a:b] = jax.device_get(_call(net, "readout", params, part))[: b - a]
-    found = (logits, h) if with_hidden else (logits,)
+        part, *said = (
+            rows if whole.single else fill(np.asarray(rows[a:b]), round_up(b - a), 0)
+            for rows in (h, votes)
+            if rows is not None
+        )
+        read = (part, None, *said) if said else (part,)
+        logits[a:b] = jax.device_get(_call(net, "readout", params, *read))[: b - a]
+    found = (logits, jax.device_get(h)) if with_hidden else (logits,)
     if whole.shared:  # The one exchange per iteration.
         found = tuple(np.concatenate(gather_rows(rows)) for rows in found)
     return found[0], found[1] if with_hidden else None
@@ -55,7 +68,10 @@ def _predict_at_once(net, with_hidden, params, batch, x, summary):
     """`predict_logits` of a graph that is one chunk, as one program."""
     steps = _OneProgramSteps(net, params, batch, x, summary)
     h = to_dense(run_hops(net.kernel, net.num_layers, steps), net.sizes.features)
-    return steps.call("readout", h), h.astype(jnp.float32) if with_hidden else None
+    read: tuple[Any, ...] = (h,)
+    if net.kernel.votes is not None:
+        read = h, None, steps.call("votes", steps.graph, summary)
+    return steps.call("readout", *read), h.astype(jnp.float32) if with_hidden else None
 
 
 class _OneProgramSteps:
@@ -121,6 +137,20 @@ class _ChunkSteps:
         count = self.whole.counts[0]
         return np.concatenate([self.stored(h)[:count] for h in hops], axis=1)
 
+    def votes(self) -> np.ndarray | None:
+        """Return what the output layer reads of the labels of neighbours, if any."""
+        if self.net.kernel.votes is None or self.summary is None:
+            return None
+        y = self.summary
+        parts = (
+            (
+                c,
+                _votes(self.net, self.params, c.batch, self.whole.rows(c, y)),
+            )
+            for c in self.whole.chunks()
+        )
+        return collect(parts, self.whole.count())
+
     def stored(self, h: np.ndarray | None) -> np.ndarray:
         """Return a signal as an array, with features as dense ones."""
         if h is not None:
@@ -148,8 +178,13 @@ class _ChunkSteps:
 
 
 @compiled(num_static=2)
-def _call(net, method, params, x):
-    return net.apply({"params": params}, x, method=method)
+def _call(net, method, params, *x):
+    return net.apply({"params": params}, *x, method=method)
+
+
+@compiled(num_static=1)
+def _votes(net, params, batch, y):
+    return net.apply({"params": params}, batch.hop_graph(0), y, method="votes")
 
 
 @compiled(num_static=2)

@@ -96,7 +96,7 @@ class WholeGraph:
     def chunks(self, away: int = 0) -> Iterator[Chunk]:
         """Yield the chunks within `away` hops of the own nodes, in order."""
         for i, (start, stop) in enumerate(self.spans(away)):
-            yield self._keep(("chunk", i), lambda a=start, b=stop: self._chunk(a, b))
+            yield self.keep(("chunk", i), lambda a=start, b=stop: self._chunk(a, b))
 
     def rows(self, chunk: Chunk, array: np.ndarray, *, placed: bool = False) -> Any:
         """Return rows of an array [all nodes, *] for a chunk, padded with zeros.
@@ -113,7 +113,7 @@ class WholeGraph:
     def all_features(self) -> jax.Array:
         """Return the dense features of all nodes, on the device."""
         features = self.graph.features
-        return self._keep(
+        return self.keep(
             "features", lambda: jax.device_put(np.asarray(features, np.float32))
         )
 
@@ -123,9 +123,10 @@ class WholeGraph:
             return self._features(chunk, senders)
         if not sp.issparse(self.graph.features):
             return self.all_features()
-        return self._keep("features", lambda: self._features(chunk, False))
+        return self.keep("features", lambda: self._features(chunk, False))
 
-    def _keep(self, name: Any, make: Any) -> Any:
+    def keep(self, name: Any, make: Any) -> Any:
+        """Return what `make` returns, made once if the graph is one chunk."""
         if not self.single:
             return make()
         if name not in self._kept:

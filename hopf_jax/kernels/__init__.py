@@ -18,7 +18,7 @@ from hopf_jax.kernels.table import (
     DEFAULT_MODEL,
     FIRST_MODELS,
     MODELS,
-    SOLVED_MODEL,
+    SOLVED_MODELS,
     TUNED_MODELS,
     Gate,
     Kernel,

@@ -128,6 +128,8 @@ class Net(nn.Module):
                 for k, columns in enumerate(read)
             ]
             width = sizes.hidden * len(read)
+        if kernel.votes is not None:
+            width += sizes.summary
         self.w_output = self._matrix("w_output", width, sizes.labels)
         self.b_output = self._bias("b_output", sizes.labels)
 
@@ -356,8 +358,23 @@ class Net(nn.Module):
     def _skips(self, k: int) -> bool:
         return 0 < self.kernel.skip_from <= k
 
-    def readout(self, h: jax.Array, words: jax.Array | None = None) -> jax.Array:
-        """Return the logits [R, C] of what `run_hops` returned, [R, *]."""
+    def votes(self, hop: HopGraph, y: jax.Array) -> jax.Array:
+        """Return the F(A) Y [R, C] that the output layer of a kernel with votes reads.
+
+        Args:
+          hop: The edges to the roots.
+          y: Label summaries of its senders, [S, C].
+        """
+        assert self.kernel.votes is not None
+        return self.kernel.votes(hop, self._rounded(y), {})
+
+    def readout(
+        self,
+        h: jax.Array,
+        words: jax.Array | None = None,
+        votes: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the logits [R, C] of what `run_hops`, and `votes`, returned."""
         if self.kernel.reads_out == "weighted":
             each = h.reshape(h.shape[0], self.gamma.shape[0], -1)  # [R, K + 1, H]
             h = jnp.sum(self.gamma[None, :, None] * each, axis=1).astype(h.dtype)
@@ -369,7 +386,11 @@ class Net(nn.Module):
                 for part, (matrix, bias) in zip(parts, self.read, strict=True)
             ]
             h = jnp.concatenate(read, axis=1)
-        logits = matmul(drop(words, 1, h, self.dropout), self.w_output)
+        dropped = drop(words, 1, h, self.dropout)
+        if votes is not None:
+            votes = drop(words, _SUMMARY, votes, self.summary_dropout)
+            dropped = jnp.concatenate([dropped, votes], axis=1)
+        logits = matmul(dropped, self.w_output)
         logits = logits.astype(jnp.float32)
         return logits if self.b_output is None else logits + self.b_output[None, :]
 
@@ -392,7 +413,8 @@ class Net(nn.Module):
             is precomputed; the batch then reaches one hop less.
         """
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
-        return self.readout(run_hops(self.kernel, self.num_layers, steps), words)
+        h = run_hops(self.kernel, self.num_layers, steps)
+        return self.readout(*steps.read(h))
 
     def with_roughness(
         self, batch: Batch, x: Matrix, summary: Any, words: Any, neighbours: Any
@@ -404,7 +426,7 @@ class Net(nn.Module):
         """
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
         h = run_hops(self.kernel, self.num_layers, steps)
-        return self.readout(h, words), roughness(*steps.last)
+        return self.readout(*steps.read(h)), roughness(*steps.last)
 
 
 class _BatchSteps:
@@ -429,8 +451,7 @@ class _BatchSteps:
     def hop(self, k: int, away: int, h0: Matrix, h: Matrix) -> jax.Array:
         hop, signals = self._hop_graph(away), Signals(h0, h, self.summary)
         if self.net.kernel.psi:
-            senders = hop.graph.nodes["degree"].shape[0]
-            signals = Signals(*(first_rows(s, senders) for s in signals))
+            signals = Signals(*(first_rows(s, _senders(hop)) for s in signals))
         self.last = hop, signals.h
         labels = first_rows(self.labels, hop.num_receivers)
         known = (self.neighbours, self.products) if k == 1 else (None, None)
@@ -440,6 +461,16 @@ class _BatchSteps:
     def join(self, hops: list[Matrix]) -> jax.Array:
         roots = self.batch.labels.shape[0]
         return jnp.concatenate([self.net._rounded(h[:roots]) for h in hops], axis=1)
+
+    def read(self, h: Matrix) -> tuple[Any, ...]:
+        """Return what the output layer reads, of the roots."""
+        if self.net.kernel.votes is None:
+            return h, self.words
+        hop = self.batch.hop_graph(0)
+        votes = self.net.votes(hop, first_rows(self.summary, _senders(hop)))
+        # Without hops, h is the features of all nodes of the batch.
+        own = to_dense(h, self.net.sizes.features)[: hop.num_receivers]
+        return own, self.words, votes
 
     def _labels(self) -> jax.Array | None:
         """Return F(A) Y with dropout, for all hops; None where it is part of Psi.
@@ -453,12 +484,16 @@ class _BatchSteps:
         if self.words is None or not rate or not (reads and apart):
             return None
         hop = self._hop_graph(net.num_layers - 1)
-        y = first_rows(net._rounded(self.summary), hop.graph.nodes["degree"].shape[0])
+        y = first_rows(net._rounded(self.summary), _senders(hop))
         return drop(self.words, _SUMMARY, kernel.aggregate(hop, y, {}), rate)
 
     def _hop_graph(self, away: int) -> HopGraph:
         # If no hop reads the hidden states of neighbours, only the roots are needed.
         return self.batch.hop_graph(away if "h" in self.net.kernel.psi else 0)
+
+
+def _senders(hop: HopGraph) -> int:
+    return hop.graph.nodes["degree"].shape[0]
 
 
 def roughness(hop: HopGraph, h: jax.Array) -> jax.Array:

@@ -85,6 +85,9 @@ class Kernel:
         gamma_k h_k over all hops, with learned gamma that start as the shares of random
         walks that end after k steps; "each" the concatenation of relu(h_k W_k_read)
         over all hops.
+      votes: F(A) of the label summaries that the output layer reads beside h_K: logits
+        = [h_K, F(A) Y] W_L, so that the labels of neighbours speak for themselves. None
+        if it reads none.
     """
 
     phi: tuple[Signal, ...]
@@ -100,6 +103,7 @@ class Kernel:
     second_layer: bool = False
     identity: float = constrained(Number(0), 0.0)
     reads_out: Readout = "last"
+    votes: Aggregate | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for a kernel that cannot be computed."""
@@ -123,6 +127,15 @@ class Kernel:
         if not isinstance(self.aggregate, Aggregate):
             raise ValueError(
                 f"aggregate is {self.aggregate!r}; wrap it: Aggregate('name', fn)."
+            )
+        if self.votes is not None and not (
+            isinstance(self.votes, Aggregate)
+            and self.votes.linear
+            and not self.votes.of_products
+        ):
+            raise ValueError(
+                f"votes is {self.votes!r}; give an Aggregate that is linear and has no "
+                "weights, such as that of MODELS['nip-mean']."
             )
         for name in ("alpha", "beta"):
             if not isinstance(getattr(self, name), Gate):
@@ -179,7 +192,7 @@ class Kernel:
     @property
     def iterative(self) -> bool:
         """Whether it reads label summaries, so that HOPF iterates it."""
-        return "y" in self.phi or "y" in self.psi
+        return "y" in self.phi + self.psi or self.votes is not None
 
     @property
     def deep(self) -> bool:
@@ -225,9 +238,10 @@ class Kernel:
 
     def reach(self, num_hops: int) -> int:
         """Return how many hops away a prediction reads within one iteration."""
+        votes = int(self.votes is not None)
         if not self.psi:
-            return 0
-        return num_hops if "h" in self.psi else min(num_hops, 1)
+            return votes
+        return max(votes, num_hops if "h" in self.psi else min(num_hops, 1))
 
 
 # fmt: off
@@ -248,6 +262,7 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
     # Later models: Wu et al. 2019, Frasca et al. 2020, Klicpera et al. 2019, Chien et
     # al. 2021, Chen et al. 2020, Velickovic et al. 2018, Xu et al. 2019.
     "sgc":        Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False),
+    "i-sgc":      Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, votes=total),
     "sign":       Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, reads_out="each"),
     "appnp":      Kernel(("h0",), ("h",),     symmetric_loops, Gate(0.1), Gate(0.9), input_layer=True, learned_hops=False),
     "gpr-gnn":    Kernel(("h",),  ("h",),     symmetric, self_loop, input_layer=True, learned_hops=False, reads_out="weighted"),
@@ -259,11 +274,14 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
 
 DEFAULT_MODEL = "i-nip-mean"
 # What `fit` chooses from: the node alone; with its neighbours; with many hops, for few
-# labels; with its neighbours' labels. Beside them the linear model is solved.
+# labels; with its neighbours' labels. Beside them two linear models are solved, without
+# and with the votes of neighbours, which have their own number of iterations.
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("bl-node", {}), ("gcn", {}), ("rwr", {"num_hops": 10}), ("i-nip-mean", {}),
 )  # fmt: skip
-SOLVED_MODEL = "sgc"
+SOLVED_MODELS: Mapping[str, Mapping[str, Any]] = types.MappingProxyType(
+    {"sgc": {}, "i-sgc": {"num_iterations": 10}}
+)
 # What `tune` searches: the node alone, and kernels of all kinds.
 TUNED_MODELS = (
     "bl-node", "gcn", "gs-mean", "appnp", "gpr-gnn", "gcnii", "nip-mean", "i-nip-mean",
@@ -292,18 +310,22 @@ def find_kernel(model: str | Kernel) -> Kernel:
 
 def kernel_to_json(kernel: Kernel) -> dict:
     """Return a kernel as plain data, with its aggregator by name."""
-    data = dataclasses.asdict(dataclasses.replace(kernel, aggregate=mean))
-    return data | {"aggregate": kernel.aggregate.name}
+    data = dataclasses.asdict(dataclasses.replace(kernel, aggregate=mean, votes=None))
+    votes = {} if kernel.votes is None else {"votes": kernel.votes.name}
+    return data | {"aggregate": kernel.aggregate.name} | votes
 
 
 def kernel_from_json(data: dict) -> Kernel:
     """Return the kernel of such data, with an aggregator of this library."""
-    name = data["aggregate"]
-    if not isinstance(name, str) or name not in AGGREGATES:
-        raise ValueError(
-            f"The saved kernel uses the aggregator {name!r}, which is not of this library "
-            f"({', '.join(AGGREGATES)}). Pass the kernel: hopf_jax.load(path, kernel=...)."
-        )
+    read = {name: data[name] for name in ("aggregate", "votes") if data.get(name)}
+    for name in read.values():
+        if not isinstance(name, str) or name not in AGGREGATES:
+            raise ValueError(
+                f"The saved kernel uses the aggregator {name!r}, which is not of this "
+                f"library ({', '.join(AGGREGATES)}). Pass the kernel: hopf_jax.load(path, "
+                "kernel=...)."
+            )
+    aggregates = {field: AGGREGATES[name] for field, name in read.items()}
     gates = {g: Gate(**data[g]) for g in ("alpha", "beta")}
     signals = {s: tuple(data[s]) for s in ("phi", "psi")}
-    return Kernel(**data | gates | signals | {"aggregate": AGGREGATES[name]})
+    return Kernel(**data | gates | signals | aggregates)

@@ -1,7 +1,7 @@
 """Training: loss, epochs, members, the stopping rule and the plan of a run."""
 
 from hopf_jax.baselines import BASELINES
-from hopf_jax.learning.convex import Solution, can_solve, solve
+from hopf_jax.learning.convex import Solution, can_solve, can_vote, solve
 from hopf_jax.learning.epoch import Program, evaluate_groups, first_state, train_groups
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import (
@@ -26,7 +26,7 @@ from hopf_jax.learning.run_state import (
     TeamState,
     identify,
 )
-from hopf_jax.learning.stopping import Patience, as_good_as_any
+from hopf_jax.learning.stopping import Patience, as_good_as_any, likely_best
 from hopf_jax.learning.teams import Team, make_team
 from hopf_jax.learning.training import learn
 from hopf_jax.learning.warning_signs import check_data, check_training

@@ -84,6 +84,7 @@ def make_plan(
         and config.dropout == 0
         and not (kernel.iterative and config.dropout_of_summaries)
         and not (kernel.iterative and config.training_summaries == "masked")
+        and kernel.votes is None
         and config.fanouts is None
     )
     reach = kernel.reach(config.num_hops) - precompute
@@ -101,7 +102,7 @@ def make_plan(
             training, resample=False, shuffle=False, transposed=False
         ),
         sharding=shard_steps(execution.devices, config.batches_per_step),
-        halo=layers if kernel.psi else 0,
+        halo=max(layers if kernel.psi else 0, int(kernel.votes is not None)),
         chunk_edges=execution.chunk_edges,
         shared_programs=execution.shared_programs,
     )

@@ -111,6 +111,28 @@ def as_good_as_any(
     return bool(lead.mean() <= errors * lead.std() / math.sqrt(len(lead)))
 
 
+def likely_best(evidence: Sequence[tuple[float, float]], count: int) -> int:
+    """Return the index of the model to choose, by its score and loss on held-out nodes.
+
+    The one of the least loss among those whose score is within a standard error of the
+    best: few labels cannot tell such scores apart, while losses also tell how sure each
+    was.
+
+    Args:
+      evidence: Score, from 0 to 1, and mean loss of each model.
+      count: Number of nodes that they were judged by.
+
+    >>> likely_best([(0.8, 0.9), (0.78, 0.6), (0.5, 0.4)], count=50)
+    1
+    """
+    best = max(score for score, _ in evidence)
+    # Of a share of nodes; no less where all or none of a few are right.
+    variance = max(best * (1 - best), 1 / max(1, count))
+    least = best - math.sqrt(variance / max(1, count))
+    near = [i for i, (score, _) in enumerate(evidence) if score >= least]
+    return min(near, key=lambda i: (evidence[i][1], -evidence[i][0]))
+
+
 def best_of(held: Sequence[Mapping[str, float]]) -> int:
     """Return the index of the best micro + macro F1."""
     return int(np.argmax([s["micro_f1"] + s["macro_f1"] for s in held]))

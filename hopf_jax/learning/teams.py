@@ -81,13 +81,18 @@ def make_team(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Team:
 
 
 def _make_folds(graph: Graph, count: int, seeds: Sequence[int]) -> Team:
-    """Return members that learn from all parts of the labels but one."""
+    """Return members that learn from all parts of the labels but one.
+
+    Where there are several for each part, the labels are divided anew every time.
+    """
     graph = graph.with_split(graph.train | graph.validation, test=graph.test)
-    parts = stratified_folds(graph, graph.train, count, seeds[0])
-    folds = [
-        graph.with_split(graph.train & (parts != i % count), parts == i % count)
-        for i in range(len(seeds))
-    ]
+    folds = []
+    for start in range(0, len(seeds), count):
+        parts = stratified_folds(graph, graph.train, count, seeds[start])
+        folds += [
+            graph.with_split(graph.train & (parts != i), parts == i)
+            for i in range(count)
+        ]
     members = tuple(
         Member(fold, seed, pool=graph) for fold, seed in zip(folds, seeds, strict=True)
     )

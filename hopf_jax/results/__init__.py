@@ -5,7 +5,6 @@ from hopf_jax.results.decisions import (
     Decision,
     decide_as_scored,
     make_decision,
-    mean_loss,
     node_scores,
     score,
 )

@@ -268,11 +268,3 @@ def node_scores(
     hits = np.minimum(decided, true).sum(axis=1, dtype=np.float64)
     named = decided.sum(axis=1, dtype=np.float64) + true.sum(axis=1, dtype=np.float64)
     return np.where(named > 0, 2 * hits / np.maximum(named, 1), 1)
-
-
-def mean_loss(graph: Graph, nodes: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean cross entropy of nodes, each at most that of 1 in 1000."""
-    said = np.clip(probabilities[nodes].astype(np.float64), 1e-3, 1 - 1e-3)
-    true = graph.labels[nodes] > 0
-    each = -np.where(true, np.log(said), np.log1p(-said) if graph.multilabel else 0)
-    return float(each.sum(axis=1).mean())

@@ -387,6 +387,7 @@ def test_weights_have_the_names_and_shapes_of_the_paper(model):
     width = row.width(graphs.NUM_FEATURES, 5, row.num_layers(graphs.NUM_HOPS))
     if row.reads_out == "each":
         width = 5 * (graphs.NUM_HOPS + 1)
+    width += graphs.NUM_LABELS if row.votes else 0
     assert params["w_output"].shape == (width, graphs.NUM_LABELS)
     assert not any(name.startswith("b_") for name in params)
 

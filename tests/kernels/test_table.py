@@ -29,6 +29,7 @@ TABLE_1 = {
 # Later models, in the same columns; then their input layer and what else they have.
 LATER = {
     "sgc": (("h",), "symmetric", ("h",), False, False, 0),
+    "i-sgc": (("h",), "symmetric", ("h",), False, True, 0),
     "sign": (("h",), "symmetric", ("h",), False, False, 0),
     "appnp": (("h0",), "symmetric-loops", ("h",), False, False, 0),
     "gpr-gnn": (("h",), "symmetric", ("h",), False, False, 0),
@@ -37,7 +38,7 @@ LATER = {
     "gin": (("h",), "sum", ("h",), True, False, 0),
 }
 WITH_INPUT_LAYER = {"rwr", "appnp", "gpr-gnn", "gcnii"}
-LINEAR = {"wl", "rwr", "sgc", "sign", "appnp", "gpr-gnn"}
+LINEAR = {"wl", "rwr", "sgc", "i-sgc", "sign", "appnp", "gpr-gnn"}
 
 
 def test_the_rows_are_the_papers_and_those_of_later_models():
@@ -58,12 +59,13 @@ def test_the_rows_are_the_papers_and_those_of_later_models():
         assert row.identity == (0.5 if name == "gcnii" else 0), name
         reads_out = {"sign": "each", "gpr-gnn": "weighted"}.get(name, "last")
         assert row.reads_out == reads_out, name
+        assert row.votes == (total if name == "i-sgc" else None), name
 
 
 def test_gates():
     degree = np.array([0.0, 1, 3], np.float32)
     for name, row in MODELS.items():
-        if name in {"gcn", "gcn-s", "sgc", "sign", "gpr-gnn"}:
+        if name in {"gcn", "gcn-s", "sgc", "i-sgc", "sign", "gpr-gnn"}:
             np.testing.assert_allclose(row.alpha(degree), [1, 1 / 2, 1 / 4])
         elif name in {"rwr", "appnp", "gcnii"}:
             assert row.alpha(degree) + row.beta(degree) == 1  # Eq. 8.
@@ -84,7 +86,9 @@ def test_reach_and_depth():
     layers = {name: row.num_layers(3) for name, row in MODELS.items()}
     assert layers.pop("ss-ica") == 1
     assert set(layers.values()) == {3}
-    assert all(row.reach(0) == row.num_layers(0) == 0 for row in MODELS.values())
+    for name, row in MODELS.items():
+        assert row.num_layers(0) == 0
+        assert row.reach(0) == (name == "i-sgc")  # The labels of neighbours.
 
 
 def test_rows_are_hashable_and_fixed():
@@ -137,6 +141,9 @@ def test_a_saved_row_with_an_aggregate_of_ones_own_must_be_given():
         ({"reads_out": "all"}, "reads_out is 'all'"),
         ({"reads_out": "each"}, "needs hops of one width"),
         ({"reads_out": "weighted", "input_layer": True, "psi": ("y",)}, "no 'y'"),
+        ({"votes": "mean"}, "votes is 'mean'; give an Aggregate"),
+        ({"votes": pooled_max}, "give an Aggregate that is linear"),
+        ({"reads_out": "weighted", "input_layer": True, "votes": mean}, "no 'y'"),
         ({"concat": True, "shared_weights": True}, "need phi == psi and a sum"),
         ({"aggregate": pooled_max, "shared_weights": True}, "max cannot share"),
         ({"skip_from": -1}, "skip_from is -1"),

@@ -1,54 +1,93 @@
-"""The linear model that is solved: its weights are those of a kernel."""
+"""The linear models that are solved: their weights are those of kernels."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import hopf_jax
 from hopf_jax import Config, fit
 from hopf_jax.baselines import fit_logistic, smoothing_matrix
+from hopf_jax.datasets import make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.inference import WholeGraph, predict_logits
-from hopf_jax.learning import can_solve, make_team, solve
+from hopf_jax.learning import can_solve, can_vote, likely_best, make_team, solve
+from hopf_jax.learning.votes import learn_votes, predict_with_votes, sample_edges
 from hopf_jax.results import make_net
 from tests import graphs
 
 KERNEL = hopf_jax.MODELS["sgc"]
 
 
-def solved(graph):
+def solved(graph, num_iterations=0):
     team = make_team(graph, KERNEL, Config(folds=2), 0)
-    return team, solve(team.graph, team.members)
+    return team, solve(team.graph, team.members, num_iterations)
+
+
+def smoothed(graph, num_hops):
+    rows = graph.features
+    rows = rows.toarray() if sp.issparse(rows) else rows
+    for _ in range(num_hops):
+        rows = np.asarray(smoothing_matrix(graph, loops=True) @ rows, np.float32)
+    return rows
+
+
+def cyclic(num_nodes=600, num_labels=3, degree=10):
+    """A graph whose neighbours are of the next class or the one before."""
+    rng = np.random.default_rng(0)
+    classes = np.arange(num_nodes) % num_labels
+    senders = rng.integers(0, num_nodes, num_nodes * degree // 2)
+    towards = (classes[senders] + rng.choice([1, -1], senders.size)) % num_labels
+    receivers = rng.integers(0, num_nodes // num_labels, senders.size) * num_labels
+    features = rng.normal(size=(num_nodes, 4)).astype(np.float32)
+    features[:, 0] += classes - 1
+    known = np.where(np.arange(num_nodes) < 40, classes, -1)
+    made = hopf_jax.Graph.from_edges(senders, receivers + towards, features, known)
+    return made, classes
 
 
 @pytest.mark.parametrize("kind", [{}, {"multilabel": True}, {"sparse": True}])
 def test_the_kernel_predicts_what_the_regression_does(kind):
     graph = graphs.tiny(**kind)
-    _, solution = solved(graph)
+    solution = solved(graph)[1]["sgc"]
     config = Config(num_hops=solution.num_hops)
     net = make_net(KERNEL, config, sizes_of(graph, KERNEL, config))
-    rows = graph.features
-    rows = rows.toarray() if hasattr(rows, "toarray") else rows
-    for _ in range(solution.num_hops):
-        rows = smoothing_matrix(graph, loops=True) @ rows
+    rows = smoothed(graph, solution.num_hops)
     for params in solution.params:
         logits, _ = predict_logits(net, params, WholeGraph(graph, 1000), None, False)
         expected = rows @ params["w_output"] + params["b_output"]
         np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["plain", "weighted"])
+def test_the_kernel_with_votes_adds_the_labels_of_neighbours(kind):
+    graph = graphs.tiny(kind)
+    solution = solved(graph, 4)[1]["i-sgc"]
+    kernel = hopf_jax.MODELS["i-sgc"]
+    config = Config(num_hops=solution.num_hops)
+    net = make_net(kernel, config, sizes_of(graph, kernel, config))
+    rows = smoothed(graph, solution.num_hops)
+    summary = graphs.random_summary(graph)
+    for params in solution.params:
+        own, votes = np.split(params["w_output"], [rows.shape[1]])
+        expected = rows @ own + graph.adjacency @ summary @ votes + params["b_output"]
+        for chunk_edges in (1000, 5):  # As one program, and in chunks.
+            whole = WholeGraph(graph, chunk_edges)
+            logits, _ = predict_logits(net, params, whole, summary, False)
+            np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
 def test_the_best_strength_is_one_of_scikit_learn():
     graph = graphs.tiny()
-    team, solution = solved(graph)
-    rows = graph.features
-    for _ in range(solution.num_hops):
-        rows = np.asarray(smoothing_matrix(graph, loops=True) @ rows, np.float32)
+    team, solutions = solved(graph)
+    rows = smoothed(graph, solutions["sgc"].num_hops)
     nodes = team.members[0].graph.train
     found = []
-    for strength in (0.1, 1.0, 10.0, 100.0):
+    for strength in (0.01, 0.1, 1.0, 10.0, 100.0):
         ((_, model),) = fit_logistic(graph, rows, strength, nodes)
-        found.append(np.abs(model.coef_.T - solution.params[0]["w_output"]).max())
+        weights = solutions["sgc"].params[0]["w_output"]
+        found.append(np.abs(model.coef_.T - weights).max())
     assert min(found) < 1e-4
 
 
@@ -56,37 +95,89 @@ def test_labels_that_are_not_learned_from_are_not_predicted():
     graph = graphs.tiny()
     nodes = graph.train & (graph.labels[:, 0] == 0)
     member = make_team(graph.with_split(nodes, graph.validation), KERNEL, Config(), 0)
-    params = solve(member.graph, member.members).params[0]
+    params = solve(member.graph, member.members)["sgc"].params[0]
     assert params["b_output"][0] == -20 and not params["w_output"][:, 0].any()
 
 
 def test_large_graphs_are_not_solved():
     graph = graphs.tiny()
-    assert can_solve(graph)
+    assert can_solve(graph) and can_vote(graph)
     wide = np.broadcast_to(np.float32(1), (graph.num_nodes, 10**7))
     assert not can_solve(dataclasses.replace(graph, features=wide))
+    assert not can_vote(graphs.tiny(multilabel=True))
 
 
-def test_fit_tries_it_and_the_result_is_like_any_other(tmp_path):
-    # Noisy features, alike neighbours and few labels: smoothing is what helps.
-    graph = hopf_jax.datasets.make_planted(300, 1500, noise=3.0)
-    known = np.arange(300) < 24
-    labels = np.where(known, graph.labels.argmax(axis=1), -1)
-    given = hopf_jax.Graph.from_scipy(graph.adjacency, graph.features, labels)
-    quick = Config(hidden_size=4, max_epochs=3, min_epochs=1, num_iterations=1)
-    result = fit(given, config=quick)
-    assert {each["model"] for each in result.choice} >= {"sgc", "gcn", "bl-node"}
-    assert result.choice[0]["model"] == "sgc"
-    assert result.history[0]["train_micro_f1"] > 0.5
+def test_votes_spread_few_labels_without_features():
+    graph = make_planted(400, 2000)
+    classes = graph.labels.argmax(axis=1)
+    few = graph.with_split(np.arange(20))
+    logits = np.zeros(graph.labels.shape, np.float32)
+    votes = learn_votes(few, sample_edges(few), logits, 1.0, 10)
+    np.testing.assert_allclose(votes, votes.T, atol=1e-5)
+    assert np.diag(votes).min() > 0 > votes[~np.eye(len(votes), dtype=bool)].max()
+    said = predict_with_votes(few, logits, votes, 10)
+    right = [(each.argmax(1) == classes)[20:].mean() for each in said]
+    assert right[0] < 0.4 and right[-1] > 0.6
+
+
+def test_a_scale_makes_votes_weaker_and_weights_of_edges_do_not_matter():
+    graph, _ = cyclic()
+    graph = graph.with_split(graph.known)
+    logits = np.zeros((graph.num_nodes, 3), np.float32)
+    whole = learn_votes(graph, sample_edges(graph), logits, 1.0, 2)
+    third = learn_votes(graph, sample_edges(graph), logits, 1 / 3, 2)
+    assert np.abs(third).max() < np.abs(whole).max()
+    # Of equal weights it is only their ratio to the mean that counts.
+    heavy = dataclasses.replace(graph, weights=np.full(graph.num_edges, 7, np.float32))
+    same = learn_votes(heavy, sample_edges(heavy), logits, 1.0, 2)
+    np.testing.assert_allclose(7 * same, whole, rtol=1e-4)
+
+
+def test_features_can_tell_what_neighbours_are_like():
+    """With few labels, no edge may link two of them."""
+    graph, classes = cyclic()
+    few = graph.with_split(np.flatnonzero(graph.known)[:6])
+    logits = np.stack([-((graph.features[:, 0] - c) ** 2) for c in (-1, 0, 1)], axis=1)
+    right = []
+    for alike in (True, False):
+        votes = learn_votes(few, sample_edges(few), logits, 1.0, 10, alike)
+        said = predict_with_votes(few, logits, votes, 10)[-1]
+        right.append((said.argmax(1) == classes).mean())
+    assert right[1] > 0.9
+    # A neighbour of one's own label speaks against it.
+    assert np.diag(votes).max() < 0 < votes[~np.eye(3, dtype=bool)].min()
+
+
+def test_the_likely_best_has_the_least_loss_of_near_scores():
+    evidence = [(0.8, 0.9), (0.78, 0.6), (0.5, 0.4)]
+    assert likely_best(evidence, 50) == 1
+    assert likely_best(evidence, 50_000) == 0
+    assert likely_best([(1.0, 0.2), (1.0, 0.1)], 3) == 1
+
+
+QUICK = Config(hidden_size=4, max_epochs=3, min_epochs=1)
+
+
+def test_fit_tries_them_and_the_result_is_like_any_other(tmp_path):
+    graph, classes = cyclic()
+    result = fit(graph, config=QUICK)
+    names = [each["model"] for each in result.choice]
+    assert set(names) >= {"i-sgc", "sgc", "gcn", "bl-node"} and names[0] == "i-sgc"
+    assert result.config.num_iterations == len(result.iterations) == 10
+    assert result.config.members == 5  # As labels are few.
+    right = (result.predict() == classes)[~graph.known]
+    assert right.mean() > 0.8
+    assert len(result.history) == 10 * 5 * 5
     result.save(tmp_path / "r.npz")
     again = hopf_jax.load(tmp_path / "r.npz").predict_proba(result.graph)
     np.testing.assert_allclose(again, result.probabilities, atol=1e-6)
     assert str(result.report()) and result.plot() is not None
+    assert result.explain(50).shares["labels"] > 0
 
 
-@pytest.mark.parametrize("settings", [{"num_hops": 3}, {"bias": False}])
-def test_settings_that_it_cannot_have_leave_it_out(settings):
-    graph = graphs.tiny()
-    quick = Config(hidden_size=4, max_epochs=2, min_epochs=1, num_iterations=1)
-    result = fit(graph, config=dataclasses.replace(quick, folds=2, **settings))
-    assert "sgc" not in {each["model"] for each in result.choice}
+@pytest.mark.parametrize(
+    "settings", [{"num_hops": 3}, {"bias": False}, {"num_iterations": 2}]
+)
+def test_settings_that_they_cannot_have_leave_them_out(settings):
+    result = fit(graphs.tiny(), config=dataclasses.replace(QUICK, folds=2, **settings))
+    assert not {"sgc", "i-sgc"} & {each["model"] for each in result.choice}
