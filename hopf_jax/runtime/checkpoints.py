@@ -246,13 +246,13 @@ class Checkpoints:
                 "cannot resume. Finish the run with that version, or give another "
                 "workdir."
             )
-        if differing := _differences(mine, found, without=self._free):
+        if differing := differences(mine, found, without=self._free):
             raise ValueError(
                 f"{folder} holds another run: {differing}. Give each run a workdir of "
                 "its own, or remove this one."
             )
         before = {n: found.get(n) for n in self._free} | dict(notes)
-        if differing := _differences(
+        if differing := differences(
             {n: mine.get(n) for n in self._free} | self._notes, before
         ):
             warnings.warn(
@@ -321,13 +321,18 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(data))
 
 
-def _differences(
-    mine: Mapping[str, Any], found: Mapping[str, Any], without: Collection[str] = ()
+def differences(
+    mine: Mapping[str, Any],
+    found: Mapping[str, Any],
+    without: Collection[str] = (),
+    where: str = "the checkpoint",
 ) -> str:
+    """Return which facts of two runs differ, and how, for a message."""
     names = [n for n in {**mine, **found} if n not in without]
-    names = [n for n in names if mine.get(n) != found.get(n)]
     return "; ".join(
-        f"{n} is {mine.get(n)!r}, but {found.get(n)!r} in the checkpoint" for n in names
+        f"{n} is {mine.get(n)!r}, but {found.get(n)!r} in {where}"
+        for n in names
+        if mine.get(n) != found.get(n)
     )
 
 
