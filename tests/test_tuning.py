@@ -1,7 +1,6 @@
 """`tune`: trials share programs, a search resumes, and the best is fitted again."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
@@ -60,31 +59,22 @@ def test_a_search_is_continued_and_not_mixed_up(tmp_path):
     assert [t["number"] for t in both.trials] == [0, 1, 2, 3]
     assert both.trials[:2] == first.trials
     assert both.trials[2]["dropout"] != first.trials[0]["dropout"]
+    log = tmp_path / "trials.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"op_code": 4, "tri')  # A kill while it was written.
     same = search(4, workers=1, workdir=tmp_path)
     assert same.trials == both.trials
     with pytest.raises(
         ValueError, match=r"another search: seed 0 is 1, but 0 in its notes"
     ):
         search(4, workdir=tmp_path, seed=1)
-
-
-def test_a_killed_search_loses_at_most_a_trial(tmp_path):
-    first = search(2, workers=1, workdir=tmp_path)
-    log = tmp_path / "trials.log"
-    whole = log.read_bytes()
-    log.write_bytes(whole + b'{"op_code": 4, "tri')  # A kill while it was written.
-    assert search(2, workers=1, workdir=tmp_path).trials == first.trials
     with held_folder(tmp_path), pytest.raises(ValueError, match="in use by process"):
-        search(3, workdir=tmp_path)
+        search(5, workdir=tmp_path)
     for damaged in (whole.replace(b"op_code", b"op_kode", 1), whole[9:]):
         log.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"trials\.log is damaged"):
-            search(3, workdir=tmp_path)
+            search(5, workdir=tmp_path)
         assert log.read_bytes() == damaged
-    log.unlink()
-    os.mkfifo(log)
-    with pytest.raises(ValueError, match="not a regular file"):
-        search(3, workdir=tmp_path)
 
 
 def test_without_validation_nodes_labels_are_cross_validated():
