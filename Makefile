@@ -7,7 +7,9 @@ PYTHON ?= python3
 # is pasted into a command: so it is kept as it was given, and recipes read it from their
 # environment, in quotes.
 GIVEN := PYTHON ARGS DATASET MODELS FOLDS SEED HOPS TOGETHER FRESH WORKDIR PEER
-$(foreach name,$(GIVEN),$(eval override $(name) := $$(value $(name))))
+# All of a command line's too, since make hands those on to its recipes, expanded.
+TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+$(foreach name,$(GIVEN) $(TYPED),$(eval override $(name) := $$(value $(name))))
 export $(GIVEN)
 
 VENV := .venv

@@ -118,7 +118,7 @@ def test_nothing_that_is_given_is_executed(text, tmp_path):
     program.chmod(0o755)
     pwned = tmp_path / "pwned"
     value = text.replace("FILE", str(pwned))
-    for name in (*GIVEN, "ARGS", "PYTHON", "PEER"):
+    for name in (*GIVEN, "ARGS", "PYTHON", "PEER", "HOPF_KEEP_PROGRAMS", "OTHER"):
         for target in ("reproduce", "data", "test"):
             needed = () if name == "DATASET" else ("DATASET=cora",)
             make("-C", str(tmp_path), target, f"{name}={value}", *needed)
