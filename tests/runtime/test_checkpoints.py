@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -248,12 +249,14 @@ def damage(folder, how):
     elif how == "emptied":
         for path in files:
             path.write_bytes(b"")
+    elif how == "without its contents":
+        shutil.rmtree(folder / "default")
     else:
         for path in files:
             path.unlink()
 
 
-@pytest.mark.parametrize("how", ["cut", "emptied", "removed"])
+@pytest.mark.parametrize("how", ["cut", "emptied", "removed", "without its contents"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how):
     stop(tmp_path, 5)
     older, newer = steps(tmp_path)
