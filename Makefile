@@ -7,7 +7,9 @@ PYTHON ?= python3
 # is pasted into a command: so it is kept as it was given, and recipes read it from their
 # environment, in quotes.
 GIVEN := PYTHON ARGS DATASET MODELS FOLDS SEED HOPS TOGETHER FRESH WORKDIR PEER
-$(foreach name,$(GIVEN),$(eval override $(name) := $$(value $(name))))
+# All of a command line's too, since make hands those on to its recipes, expanded.
+TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+$(foreach name,$(GIVEN) $(TYPED),$(eval override $(name) := $$(value $(name))))
 export $(GIVEN)
 
 VENV := .venv
@@ -157,9 +159,9 @@ lock: ## Write the lists of requirements with hashes, from requirements.in
 audit: ## Look for known vulnerabilities in all that is pinned (asks osv.dev)
 	@$(TOOLS) && { "$$made/bin/python" -c 'import requests; requests.post("https://api.osv.dev/v1/query", timeout=30, json={"package": {"name": "pip", "ecosystem": "PyPI"}}).raise_for_status()' 2> /dev/null || \
 		{ echo 'make audit: api.osv.dev, which knows the vulnerabilities, cannot be reached. Nothing was audited.' >&2; exit 3; }; } && \
-	for list in requirements.txt requirements-notebook.txt requirements-tools.txt experiments/jobs/requirements.txt; do \
+	status=0 && for list in requirements.txt requirements-notebook.txt requirements-tools.txt experiments/jobs/requirements.txt; do \
 		echo "$$list"; "$$made/bin/pip-audit" --strict --disable-pip --require-hashes \
-			--vulnerability-service osv --requirement "$$list" || exit; done
+			--vulnerability-service osv --requirement "$$list" || status=$$?; done && exit $$status
 
 clean: ## Remove .venv, .venv-benchmark and what the tools leave behind (not results, not data)
 	rm -rf $(VENV) $(PEER_VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

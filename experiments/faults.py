@@ -30,7 +30,7 @@ from experiments.common import arguments, output
 from hopf_jax.runtime import read_checkpoint
 
 _FILES = ("result.npz", "scores.json")
-_PATIENCE = 600  # Seconds to wait for a job.
+_PATIENCE = 3600  # Seconds to wait for a job; a machine may be busy.
 _DAMAGED_SHARE = 0.7  # Of the kills, if damage is wanted.
 
 

@@ -51,6 +51,7 @@ def parser() -> arguments.Parser:
     made.option("batches-per-step", positive, 1, about)
     about = "devices that share a step (default: 1, or all of several processes)"
     made.option("devices", positive, help=about)
+    made.flag("other-devices", "resume a job begun on another number of devices")
     default = hopf_jax.Execution()
     for name in ("memory-budget", "chunk-edges"):
         about = "as in hopf_jax.Execution; a job may resume with another"
@@ -80,7 +81,10 @@ def run(options: argparse.Namespace) -> hopf_jax.Result:
             workdir=options.workdir,
             checkpoint_every=options.checkpoint_every,
             execution=hopf_jax.Execution(
-                options.devices, options.memory_budget, options.chunk_edges
+                options.devices,
+                options.memory_budget,
+                options.chunk_edges,
+                options.other_devices,
             ),
         )
         if not processes.is_main():

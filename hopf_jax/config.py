@@ -291,19 +291,22 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a run uses the machine. A run can be resumed with another `Execution`.
+    """How a run uses the machine. A run can be resumed with less memory.
 
     Attributes:
       devices: Number of JAX devices, or the devices themselves, that share the
         `Config.batches_per_step` subgraphs of a step, which must be a multiple of their
         number. None is the first device, or all of them in a job of several processes
-        (`hopf_jax.processes`). Results agree up to rounding.
+        (`hopf_jax.processes`). Results agree up to rounding, so a run is resumed on
+        another number of devices only if `other_devices` is true.
       memory_budget: Bytes of batches kept on the device; beyond it they are streamed. 0
         always streams. Results of `fit` are the same, bit for bit; `fit_folds` trains
         in programs of their own what no longer fits into one, with the same results up
         to rounding.
       chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
         take less memory. 1 or more. Results agree up to rounding.
+      other_devices: Resume a run that was begun on another number of devices, with a
+        warning. Its results agree up to rounding with those of either number.
       shared_programs: Fits that differ only in dropout (above 0), l2 and learning rate
         share compiled programs, as `tune` needs it. Results agree up to rounding.
 
@@ -315,6 +318,7 @@ class Execution:
     devices: int | Sequence[Any] | None = None
     memory_budget: int = constrained(Whole(0, 2**62), 2_000_000_000)
     chunk_edges: int = constrained(Whole(1, 2**62), 2_000_000)
+    other_devices: bool = False
     shared_programs: bool = False
 
     def __post_init__(self) -> None:

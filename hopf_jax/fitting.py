@@ -137,7 +137,8 @@ def fit(
       checkpoint_every: Number of epochs between checkpoints, with a workdir. The
         interval grows if saving would take more than 5% of the time. 1 or more.
       execution: Memory, chunk size and devices; the defaults if None. A run may be
-        resumed with another `Execution`.
+        resumed with other memory and chunks, and with `Execution.other_devices` on
+        another number of devices.
       settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
@@ -414,9 +415,10 @@ def _fit_teams(
     plan = make_plan(graph, kernel, config, execution)
     with checkpointed(
         workdir,
-        lambda: identify(given, kernel, config, seeds),
+        lambda: identify(given, kernel, config, seeds) | plan.identity,
         checkpoint_every,
         plan.notes,
+        plan.identity if execution.other_devices else (),
     ) as (restored, save):
         if restored is not None:
             like = first_state(objective, net.weight_shapes())

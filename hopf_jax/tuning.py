@@ -7,7 +7,6 @@ These three are data of the compiled programs, so that all trials of a model sha
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import os
@@ -31,7 +30,11 @@ from hopf_jax.runtime import (
     ProgressLine,
     Show,
     Tabular,
+    differences,
+    held_folder,
+    read_bytes,
     releasing_programs,
+    shard_steps,
 )
 
 _RANGES = {
@@ -44,7 +47,7 @@ _LOSS_COUNTS = 1e-3  # The loss decides between equal scores.
 _FIRST_RUNG = 30  # Epochs before a trial can be stopped; then 3, 9, ... times as many.
 _FACTOR = 3
 _ENOUGH_TRIALS = 10  # To say what mattered.
-_STUDY = "tune"
+_STUDY, _TRIALS = "tune", "trials.log"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -176,8 +179,7 @@ def tune(
     config = dataclasses.replace(config, folds=folds or config.folds)
     execution = dataclasses.replace(execution or Execution(), shared_programs=True)
     settings = {n: dataclasses.asdict(_settings(k, config)) for n, k in kernels.items()}
-    identity = _identity(graph, names, kernels, config, seed)
-    study = _open_study(optuna, workdir, identity, seed)
+    identity = _identity(graph, kernels, config, execution, seed)
     begun = time.perf_counter()
 
     def run(trial: Any) -> float:
@@ -208,8 +210,9 @@ def tune(
 
     states = optuna.trial.TrialState
     counted = (states.COMPLETE, states.PRUNED)
-    left = budget - len(study.get_trials(deepcopy=False, states=counted))
     with contextlib.ExitStack() as stack:
+        study = _open_study(optuna, workdir, identity, seed, stack)
+        left = budget - len(study.get_trials(deepcopy=False, states=counted))
         # Until all trials are over: those of one model share their programs.
         stack.enter_context(releasing_programs())
         stack.enter_context(warnings.catch_warnings())
@@ -297,27 +300,68 @@ def _stop_early(
 
 def _identity(
     graph: Graph,
-    names: Sequence[str],
     kernels: dict[str, Kernel],
     config: Config,
+    execution: Execution,
     seed: int,
-) -> str:
-    """Return a digest of all that a search depends on, but its budget."""
-    about = [identify([graph], kernels[name], config, [seed]) for name in names]
-    text = json.dumps([names, about, _RANGES], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+) -> dict[str, Any]:
+    """Return all that a search depends on, but its budget, as plain data."""
+    about: dict[str, Any] = {"models": list(kernels), "ranges": _RANGES}
+    about["number of devices"] = shard_steps(
+        execution.devices, config.batches_per_step
+    ).num_devices
+    for name, kernel in kernels.items():
+        for field, value in identify([graph], kernel, config, [seed]).items():
+            own = field.startswith("kernel.")
+            about[f"{field} of {name}" if own else field] = value
+    return json.loads(json.dumps(about))
 
 
 def _open_study(
-    optuna: Any, workdir: str | os.PathLike | None, identity: str, seed: int
+    optuna: Any,
+    workdir: str | os.PathLike | None,
+    identity: dict[str, Any],
+    seed: int,
+    stack: contextlib.ExitStack,
 ) -> Any:
-    """Return a new study, or that of an earlier call with the same arguments."""
-    storage = None
-    if workdir is not None:
-        folder = pathlib.Path(workdir)
-        folder.mkdir(parents=True, exist_ok=True)
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "trials.log"))
+    """Return a new study, or that of an earlier call with the same arguments.
+
+    `stack` holds the folder, so that no other process adds trials to it.
+    """
+    if workdir is None:
+        return _make_study(optuna, None, identity, seed)
+    folder = pathlib.Path(workdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    stack.enter_context(held_folder(folder))
+    path = folder / _TRIALS
+    if os.path.lexists(path):
+        _cut_half_written(path)
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    try:
         storage = optuna.storages.JournalStorage(backend)
+        return _make_study(optuna, storage, identity, seed)
+    except _OtherSearchError as other:
+        raise ValueError(
+            f"{folder} holds another search: {other}. Give another workdir."
+        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged: {error}. Nothing was changed; give another workdir."
+        ) from error
+
+
+def _cut_half_written(path: pathlib.Path) -> None:
+    """Remove the end of a record that a killed process had begun to write."""
+    content = read_bytes(path)
+    if (complete := content.rfind(b"\n") + 1) < len(content):
+        os.truncate(path, complete)
+
+
+class _OtherSearchError(Exception):
+    """A study was made for other arguments."""
+
+
+def _make_study(optuna: Any, storage: Any, identity: dict[str, Any], seed: int) -> Any:
     pruner = optuna.pruners.SuccessiveHalvingPruner(
         min_resource=_FIRST_RUNG, reduction_factor=_FACTOR
     )
@@ -328,12 +372,11 @@ def _open_study(
         pruner=pruner,
         load_if_exists=True,
     )
-    known = study.user_attrs.setdefault("identity", identity)
-    if known != identity:
-        raise ValueError(
-            f"{os.fspath(workdir or '')} holds a search with other arguments: another "
-            "graph, models, settings, seed or version. Give another workdir."
-        )
+    known = study.user_attrs.get("identity", identity)
+    if not isinstance(known, dict):  # The digest that an earlier version noted.
+        raise _OtherSearchError("one of an earlier version")
+    if differing := differences(identity, known, where="its notes"):
+        raise _OtherSearchError(differing)
     study.set_user_attr("identity", identity)
     # Another seed after a restart, or the same trials would be drawn again.
     drawn = len(study.get_trials(deepcopy=False))

@@ -8,7 +8,7 @@ import pytest
 import hopf_jax
 from hopf_jax import Config, Execution, fit, tune
 from hopf_jax.datasets import make_planted, paper_split
-from hopf_jax.runtime import programs
+from hopf_jax.runtime import held_folder, programs
 
 pytest.importorskip("optuna")
 GRAPH = paper_split(make_planted(300, 900, seed=1), percent=40, seed=0)
@@ -59,10 +59,22 @@ def test_a_search_is_continued_and_not_mixed_up(tmp_path):
     assert [t["number"] for t in both.trials] == [0, 1, 2, 3]
     assert both.trials[:2] == first.trials
     assert both.trials[2]["dropout"] != first.trials[0]["dropout"]
+    log = tmp_path / "trials.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"op_code": 4, "tri')  # A kill while it was written.
     same = search(4, workers=1, workdir=tmp_path)
     assert same.trials == both.trials
-    with pytest.raises(ValueError, match="a search with other arguments"):
+    with pytest.raises(
+        ValueError, match=r"another search: seed 0 is 1, but 0 in its notes"
+    ):
         search(4, workdir=tmp_path, seed=1)
+    with held_folder(tmp_path), pytest.raises(ValueError, match="in use by process"):
+        search(5, workdir=tmp_path)
+    for damaged in (whole.replace(b"op_code", b"op_kode", 1), whole[9:]):
+        log.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"trials\.log is damaged"):
+            search(5, workdir=tmp_path)
+        assert log.read_bytes() == damaged
 
 
 def test_without_validation_nodes_labels_are_cross_validated():

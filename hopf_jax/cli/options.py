@@ -75,6 +75,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
 def settings_of(options: argparse.Namespace, kind: type) -> Any:
     """Return a `Config` or an `Execution` of the options given, defaults otherwise."""
     names = [field.name for field in dataclasses.fields(kind)]
+    names = [name for name in names if name not in _NO_OPTIONS]
     given = {name: getattr(options, _OPTIONS.get(name, name)) for name in names}
     return kind(**{name: value for name, value in given.items() if value is not None})
 
@@ -184,6 +185,7 @@ def _add_data(commands: Any) -> None:
 
 # Features are a table, and folds the splits of a comparison.
 _OPTIONS = {"features": "scaling", "folds": "cross_validation"}
+_NO_OPTIONS = ("other_devices",)  # No command resumes a fit.
 _NO_HEADER = "the first line of tables does not name the columns"
 
 
@@ -207,7 +209,7 @@ def _add_tables(parser: Any) -> None:
 
 
 def _add_settings(parser: Any) -> None:
-    """Add a seed, and one option per field of `Config` and `Execution`."""
+    """Add a seed, and options for the fields of `Config` and `Execution`."""
     add = parser.add_argument
     add("--seed", type=int, default=0, help="random seed (default: 0)")
     add("--quiet", action="store_true", help="no progress bar and no messages")
@@ -215,6 +217,8 @@ def _add_settings(parser: Any) -> None:
         add = parser.add_argument_group(title).add_argument
         help_texts, hints = _attributes(kind.__doc__ or ""), typing.get_type_hints(kind)
         for field in dataclasses.fields(kind):
+            if field.name in _NO_OPTIONS:
+                continue
             text = f"{help_texts[field.name]} (default: {field.default})"
             keywords = _keywords(field.name, hints[field.name])
             option = "--" + _OPTIONS.get(field.name, field.name).replace("_", "-")

@@ -11,6 +11,9 @@ from hopf_jax.inference import WholeGraph, process_share
 from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import OneDevice, StepSharding, shard_steps
 
+# As it is named to those who resume a run on other devices.
+_DEVICES = "number of devices, which may change with Execution(other_devices=True),"
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -39,9 +42,14 @@ class Plan:
     shared_programs: bool = False
 
     @property
+    def identity(self) -> dict[str, int]:
+        """What makes this another run, unless the user says otherwise."""
+        return {_DEVICES: self.sharding.num_devices}
+
+    @property
     def notes(self) -> dict[str, int]:
         """What changes the rounding of a run, but not its identity."""
-        notes = {"devices": self.sharding.num_devices, "chunk_edges": self.chunk_edges}
+        notes = {"chunk_edges": self.chunk_edges}
         return notes | ({"shared_programs": 1} if self.shared_programs else {})
 
     def whole_graph(self, graph: Graph) -> WholeGraph:

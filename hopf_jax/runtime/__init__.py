@@ -1,7 +1,12 @@
 """What surrounds training: files, checkpoints, signals, processes, devices."""
 
 from hopf_jax.runtime.callbacks import JsonLines, TensorBoard
-from hopf_jax.runtime.checkpoints import checkpointed, digest, read_checkpoint
+from hopf_jax.runtime.checkpoints import (
+    checkpointed,
+    differences,
+    digest,
+    read_checkpoint,
+)
 from hopf_jax.runtime.files import sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
 from hopf_jax.runtime.identity import code_digest, function_digest, num_threads
@@ -18,6 +23,7 @@ from hopf_jax.runtime.programs import compiled, releasing_programs
 from hopf_jax.runtime.progress import ProgressLine, Show, TimeLeft, span, write_line
 from hopf_jax.runtime.publishing import (
     TemporaryError,
+    held_folder,
     new_folder,
     sweep,
     write_atomically,

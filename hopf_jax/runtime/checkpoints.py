@@ -13,7 +13,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -50,6 +50,7 @@ def checkpointed(
     identity: Callable[[], Mapping[str, Any]],
     every: int = 1,
     notes: Mapping[str, Any] | None = None,
+    free: Iterable[str] = (),
 ) -> Iterator[tuple[Packed | None, Callable[[_Snapshot], None]]]:
     """Yield the restored state of a run, or None, and a function that saves a new one.
 
@@ -61,13 +62,14 @@ def checkpointed(
         of another identity is refused.
       every: Number of epochs between checkpoints.
       notes: Further facts of the run; a warning is issued if they differ on resume.
+      free: Names of the identity that are treated as notes.
     """
     check(Whole(1, 2**62), "checkpoint_every", every)
     if workdir is None:
         yield None, lambda snapshot: None
         return
     with contextlib.ExitStack() as stack:
-        checkpoints = Checkpoints(workdir, identity(), every, notes or {}, stack)
+        checkpoints = Checkpoints(workdir, identity(), every, notes or {}, stack, free)
         stack.callback(checkpoints.close)
         found = checkpoints.restore()
         with saved_at_signals(checkpoints.save) as interruption:
@@ -84,6 +86,7 @@ class Checkpoints:
         more than a twentieth of the time.
       notes: Further facts of the run, as plain data.
       stack: Holds the folder, so that a second run is refused; None for no lock.
+      free: Names of the identity that are treated as notes.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Checkpoints:
         every: int,
         notes: Mapping[str, Any],
         stack: contextlib.ExitStack | None = None,
+        free: Iterable[str] = (),
     ) -> None:
         # Lazy: orbax is slow to import, and needed only with a workdir.
         import orbax.checkpoint as ocp
@@ -102,6 +106,7 @@ class Checkpoints:
         if not isinstance(workdir, str | os.PathLike) or not os.fspath(workdir):
             raise ValueError(f"workdir is {workdir!r}; give a path, or None for none.")
         self._identity, self._notes = _plain(identity), _plain(notes)
+        self._free = frozenset(free)
         self._every = every
         self._latest: _Snapshot | None = None
         self._saved: _Snapshot | None = None
@@ -241,12 +246,15 @@ class Checkpoints:
                 "cannot resume. Finish the run with that version, or give another "
                 "workdir."
             )
-        if differing := _differences(mine, found):
+        if differing := differences(mine, found, without=self._free):
             raise ValueError(
                 f"{folder} holds another run: {differing}. Give each run a workdir of "
                 "its own, or remove this one."
             )
-        if differing := _differences(self._notes, notes):
+        before = {n: found.get(n) for n in self._free} | dict(notes)
+        if differing := differences(
+            {n: mine.get(n) for n in self._free} | self._notes, before
+        ):
             warnings.warn(
                 f"The run in {folder} is resumed with other settings of execution: "
                 f"{differing}. Its results may differ in the last digits from those of "
@@ -313,10 +321,18 @@ def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(data))
 
 
-def _differences(mine: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    names = [n for n in {**mine, **found} if mine.get(n) != found.get(n)]
+def differences(
+    mine: Mapping[str, Any],
+    found: Mapping[str, Any],
+    without: Collection[str] = (),
+    where: str = "the checkpoint",
+) -> str:
+    """Return which facts of two runs differ, and how, for a message."""
+    names = [n for n in {**mine, **found} if n not in without]
     return "; ".join(
-        f"{n} is {mine.get(n)!r}, but {found.get(n)!r} in the checkpoint" for n in names
+        f"{n} is {mine.get(n)!r}, but {found.get(n)!r} in {where}"
+        for n in names
+        if mine.get(n) != found.get(n)
     )
 
 

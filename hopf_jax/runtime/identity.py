@@ -7,6 +7,7 @@ import pathlib
 import types
 from typing import Any
 
+import jax
 import numpy as np
 
 # Modules of the library that compute no number of a result.
@@ -18,8 +19,13 @@ def num_threads() -> int:
     """Return the number of threads that XLA divides a product among on a CPU.
 
     Sums are rounded in another order with another number. It is that of the cores this
-    process may use when JAX starts, unless an environment variable says otherwise.
+    process may use when JAX starts, unless an environment variable says otherwise, and
+    no less than the number of CPU devices that JAX makes, used or not.
     """
+    return max(_threads_by_cores(), jax.local_device_count("cpu"))
+
+
+def _threads_by_cores() -> int:
     for name in ("PJRT_NPROC", "NPROC"):  # In the order in which XLA looks.
         given = os.environ.get(name, "").strip()
         if given.isdecimal():

@@ -132,6 +132,25 @@ def test_a_forged_dtype_is_not_believed(kind, itemsize):
         assert found.dtype == np.float32 and found.shape == (4,)
 
 
+def test_a_dtype_that_changes_after_its_array_is_made():
+    # numpy would read a thousand million bytes beyond the array's 16.
+    dtype = (
+        b"cnumpy\ndtype\n(X\x02\x00\x00\x00V8I00\nI01\ntRq\x00"
+        b"(K\x03X\x01\x00\x00\x00|NNNJ%sK\x01K\x00tb"
+    )
+    array = (
+        b"0cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR"
+        b"(K\x01(K\x02th\x00I00\nC\x10%stb" % (b"A" * 16)
+    )
+    again = b"h\x00(K\x03X\x01\x00\x00\x00|NNNJ%sK\x01K\x00tb0."
+    sizes = (size.to_bytes(4, "little") for size in (8, 10**9))
+    before, after = (
+        part % size for part, size in zip((dtype, again), sizes, strict=True)
+    )
+    with pytest.raises(pickle.UnpicklingError):
+        unpickle(b"\x80\x02" + before + array + after)
+
+
 @pytest.mark.parametrize(
     "data",
     [

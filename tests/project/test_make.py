@@ -118,7 +118,7 @@ def test_nothing_that_is_given_is_executed(text, tmp_path):
     program.chmod(0o755)
     pwned = tmp_path / "pwned"
     value = text.replace("FILE", str(pwned))
-    for name in (*GIVEN, "ARGS", "PYTHON", "PEER"):
+    for name in (*GIVEN, "ARGS", "PYTHON", "PEER", "HOPF_KEEP_PROGRAMS", "OTHER"):
         for target in ("reproduce", "data", "test"):
             needed = () if name == "DATASET" else ("DATASET=cora",)
             make("-C", str(tmp_path), target, f"{name}={value}", *needed)
@@ -135,6 +135,29 @@ def test_extra_arguments_are_split_as_a_shell_does(tmp_path):
     done = make("-C", str(tmp_path), "test", "ARGS=-k 'a or b' --x=\"$(HOME) *\"")
     wanted = ["-n", "2", "--dist", "worksteal", "-k", "a or b", "--x=$(HOME) *"]
     assert str(wanted) in done.stdout, done.stderr
+
+
+TOOLS = """#!/bin/sh
+# Stands for Python: makes an environment in which nothing is what it seems.
+mkdir -p "$3/bin"
+printf '#!/bin/sh\\ncase "$*" in *requests*) exit %s;; esac\\n' > "$3/bin/python"
+printf '#!/bin/sh\\ncase "$*" in *-tools.txt) exit %s;; esac\\n' > "$3/bin/pip-audit"
+chmod +x "$3"/bin/*
+"""
+
+
+@needs_make
+@pytest.mark.parametrize("reached", [True, False])
+def test_audit_looks_at_every_list_or_says_that_it_did_not(reached, tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    tools = tmp_path / "python"
+    tools.write_text(TOOLS % (0 if reached else 1, 1))  # One list has a finding.
+    tools.chmod(0o755)
+    done = make("-C", str(tmp_path), "audit", f"PYTHON={tools}")
+    assert done.returncode != 0
+    assert ("Nothing was audited" in done.stderr) is not reached
+    listed = re.findall(r"^\S*requirements\S*\.txt$", done.stdout, re.M)
+    assert len(listed) == (4 if reached else 0)
 
 
 @needs_make

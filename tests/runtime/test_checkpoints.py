@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -12,6 +13,7 @@ import pytest
 import hopf_jax
 from hopf_jax import Config, Execution, fit
 from hopf_jax.learning import run_state
+from hopf_jax.learning.plan import Plan
 from hopf_jax.learning.run_state import RunState, TeamState
 from hopf_jax.runtime import checkpoints
 from hopf_jax.runtime.checkpoints import Checkpoints
@@ -179,12 +181,21 @@ def test_a_run_resumes_with_less_memory(whole, tmp_path):
     np.testing.assert_allclose(again.probabilities, whole[0].probabilities, atol=1e-4)
 
 
-def test_another_number_of_devices_is_announced(tmp_path, monkeypatch):
+def test_another_number_of_devices_is_refused_unless_it_is_wanted(
+    tmp_path, monkeypatch
+):
     stop(tmp_path, 4)
-    several = property(lambda plan: {"devices": 4, "chunk_edges": plan.chunk_edges})
-    monkeypatch.setattr("hopf_jax.learning.plan.Plan.notes", several)
-    with pytest.warns(UserWarning, match="devices is 4, but 1 in the .* digits"):
+    kept = steps(tmp_path)
+    several = property(lambda plan: dict.fromkeys(one(plan), 4))
+    one = Plan.identity.fget
+    monkeypatch.setattr(Plan, "identity", several)
+    said = r"number of devices, .*other_devices=True\), is 4, but 1 in the checkpoint"
+    with pytest.raises(ValueError, match=said):
         run(tmp_path)
+    assert steps(tmp_path) == kept
+    with pytest.warns(UserWarning, match=f"{said}.* digits"):
+        run(tmp_path, execution=Execution(other_devices=True))
+    run(tmp_path)  # It is a run of four devices now.
 
 
 def test_a_checkpoint_of_version_0_1_is_refused_by_name(tmp_path, monkeypatch):
@@ -238,12 +249,14 @@ def damage(folder, how):
     elif how == "emptied":
         for path in files:
             path.write_bytes(b"")
+    elif how == "without its contents":
+        shutil.rmtree(folder / "default")
     else:
         for path in files:
             path.unlink()
 
 
-@pytest.mark.parametrize("how", ["cut", "emptied", "removed"])
+@pytest.mark.parametrize("how", ["cut", "emptied", "removed", "without its contents"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how):
     stop(tmp_path, 5)
     older, newer = steps(tmp_path)

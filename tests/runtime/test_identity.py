@@ -66,6 +66,9 @@ def test_one_core_and_two_give_the_same_bytes_or_a_refusal(tmp_path):
     # The advice holds: with as many threads, one core gives the same bytes.
     assert train(tmp_path / "a", two[:1], PJRT_NPROC="2") == first
     assert train(tmp_path / "b", two[:1], PJRT_NPROC="2") == first
+    # Devices that JAX makes and this run does not use have threads, too.
+    unused = "--xla_force_host_platform_device_count=2"
+    assert train(tmp_path / "c", two[:1], XLA_FLAGS=unused) == first
 
 
 def test_threads_are_counted_as_xla_counts_them(monkeypatch):
@@ -76,6 +79,8 @@ def test_threads_are_counted_as_xla_counts_them(monkeypatch):
     assert num_threads() == 7
     monkeypatch.setenv("PJRT_NPROC", "3")
     assert num_threads() == 3
+    monkeypatch.setattr(run_state.jax, "local_device_count", lambda _: 5)
+    assert num_threads() == 5  # XLA makes no fewer threads than devices.
     monkeypatch.setattr(run_state.jax, "default_backend", lambda: "tpu")
     kernel = hopf_jax.MODELS["gcn"]
     assert not any("threads" in n for n in run_state.identify([], kernel, SHORT, []))
