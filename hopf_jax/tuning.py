@@ -33,6 +33,7 @@ from hopf_jax.runtime import (
     Tabular,
     releasing_programs,
 )
+from hopf_jax.suggestions import answering_typos
 
 _RANGES = {
     "learning_rate": (1e-3, 5e-2, True),
@@ -122,6 +123,7 @@ class Tuning(Tabular):
         return cells
 
 
+@answering_typos
 def tune(
     graph: Graph,
     models: Sequence[str] = TUNED_MODELS,

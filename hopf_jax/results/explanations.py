@@ -24,7 +24,8 @@ from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.graph import Graph, Label
 from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
-from hopf_jax.runtime import Tabular, compiled, releasing_programs, suggest
+from hopf_jax.runtime import Tabular, compiled, releasing_programs
+from hopf_jax.suggestions import suggest
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
@@ -192,7 +193,7 @@ def influences(
         yield Influence(subgraph, attributes[:real], labels[:real], columns)
 
 
-@compiled(num_static=2)
+@compiled(num_static=2, stage="prediction")
 def _influence(
     net: Net,
     times_input: bool,
