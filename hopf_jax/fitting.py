@@ -712,7 +712,7 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
     if graph.known.sum() == 1:
         raise ValueError(
             "Only one node of the graph has a label. Give two at least, one to learn "
-            "from and one to judge by; better ten of each class."
+            "from and one to judge by, and several of each class to learn anything."
         )
     for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():

@@ -125,7 +125,7 @@ def test_it_is_varied_not_changed():
         ("weight_decay", "It is called 'l2' here."),
         ("memory_budget", "execution=hopf_jax.Execution(memory_budget=...)"),
         ("labels", "Graph.from_networkx(graph, labels=...)"),
-        ("something", "help(hopf_jax.Config) lists the settings."),
+        ("qqq", "help(hopf_jax.Config) lists the settings."),
     ],
 )
 def test_an_unknown_setting_gets_a_hint(name, hint):

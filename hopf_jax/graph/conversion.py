@@ -61,7 +61,7 @@ def read_frames(
                 if value not in known:
                     raise ValueError(
                         f"Row {row!r} of edges has {value!r} in column {column!r}, but "
-                        f"nodes has no such row. {_find_end(value, nodes, names)}"
+                        f"nodes has no such row. {_find_end(value, ends, nodes)}"
                     )
     else:
         keys = getattr(labels, "index", labels) if labels is not None else ()
@@ -87,14 +87,16 @@ def _check_order(edges: Any, nodes: Any) -> None:
         )
 
 
-def _find_end(value: Any, nodes: Any, names: list[Any]) -> str:
+def _find_end(value: Any, ends: list[list[Any]], nodes: Any) -> str:
     """Return a hint for the end of an edge that the table of nodes does not name."""
     for column in nodes.columns:
-        if value in nodes[column].tolist():
+        known = {each for each in nodes[column] if isinstance(each, Hashable)}
+        if all(known.issuperset(some) for some in ends):
             return (
                 f"Its column {column!r} has it, but the index names the nodes: pass "
                 f"node={column!r}."
             )
+    names = nodes.index.tolist()
     near = suggest(value, names, "Its index, which names the nodes, holds")
     return near if "mean" in near else f"{near} Add a row, or drop the edge."
 
