@@ -37,6 +37,7 @@ exclude_patterns = ["_build", "measured"]
 suppress_warnings = ["config.cache"]  # run_examples may be given on the command line
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
+smartquotes = False  # Messages and labels are quoted as they are.
 default_role = "code"  # `name` in a docstring is code, as in Markdown.
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -114,10 +115,10 @@ def src_role(role, rawtext, text, lineno, inliner, options=None, content=None):
     return [line_link(*locate(text), inliner.document.settings.env)], []
 
 
-def line_link(path, line, env):
-    """Return file:line, linked to the page of that file."""
+def line_link(path, line, env, text=None):
+    """Return file:line, or another text, linked to the page of that file."""
     uri = env.app.builder.get_relative_uri(env.docname, source_page(path))
-    literal = nodes.literal(text=f"{path}:{line}")
+    literal = nodes.literal(text=text or f"{path}:{line}")
     return nodes.reference("", "", literal, refuri=f"{uri}#line-{line}")
 
 
@@ -169,7 +170,7 @@ class Table1(Directive):
                     "yes" if kernel.shared_weights else "no",
                     f"from hop {kernel.skip_from}" if kernel.skip_from else "-",
                     "yes" if kernel.iterative else "no",
-                    line_link(path, line, self.state.document.settings.env),
+                    line_link(path, line, self.state.document.settings.env, str(line)),
                 )
             )
         return [table(columns, rows)]

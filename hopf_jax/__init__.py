@@ -15,12 +15,12 @@ from hopf_jax.runtime import (
     HopfWarning,
     callbacks,
     devices,
-    did_you_mean,
     keep_programs,
     keep_programs_by_default,
     processes,
     show_versions,
 )
+from hopf_jax.suggestions import did_you_mean
 from hopf_jax.tuning import Tuning, tune
 
 if TYPE_CHECKING:
@@ -75,7 +75,11 @@ def __getattr__(name: str) -> Any:
 
         return HOPFClassifier
     hint = did_you_mean(name, __all__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}. {hint}")
+    if hasattr(Graph, name):
+        hint = f"Use hopf_jax.Graph.{name}."
+    said = f"module {__name__!r} has no attribute {name!r}. {hint}".rstrip()
+    # Without a name Python adds no hint of its own.
+    raise AttributeError(said, name=None, obj=None)
 
 
 def __dir__() -> list[str]:

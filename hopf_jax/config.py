@@ -6,6 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
+
+from hopf_jax.suggestions import answering_typos, did_you_mean
+
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
@@ -75,9 +79,12 @@ def constrained(constraint: Constraint, default: Any) -> Any:
 def check_fields(instance: Any) -> None:
     """Raise `ValueError` for the first field that breaks its constraint.
 
-    The constraint of a bool and of a `Literal` is its type.
+    The constraint of a bool and of a `Literal` is its type. Numbers of numpy become
+    those of Python.
     """
     for field in dataclasses.fields(instance):
+        own = as_python(getattr(instance, field.name))
+        object.__setattr__(instance, field.name, own)
         constraint = field.metadata.get("constraint")
         if getattr(instance, field.name) is None and field.default is None:
             continue
@@ -87,6 +94,11 @@ def check_fields(instance: Any) -> None:
             constraint = Choice(get_args(field.type))
         if constraint is not None:
             check(constraint, field.name, getattr(instance, field.name))
+
+
+def as_python(value: Any) -> Any:
+    """Return a number of numpy as that of Python; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check(constraint: Constraint, name: str, value: Any) -> None:
@@ -102,6 +114,42 @@ def refuse(name: str, value: Any, wanted: object) -> None:
 
 
 _POSITIVE = Number(0, open_below=True)
+
+# What other libraries call some of the settings.
+_ALSO_CALLED = {
+    **dict.fromkeys(("lr", "step_size"), "learning_rate"),
+    **dict.fromkeys(("epochs", "num_epochs", "n_epochs", "max_iter"), "max_epochs"),
+    **dict.fromkeys(("num_layers", "n_layers", "layers", "depth"), "num_hops"),
+    **dict.fromkeys(
+        ("hidden_channels", "hidden_dim", "hidden", "units"), "hidden_size"
+    ),
+    **dict.fromkeys(("weight_decay", "alpha"), "l2"),
+    **dict.fromkeys(("early_stopping", "n_iter_no_change"), "patience"),
+    **dict.fromkeys(("cv", "n_splits"), "folds"),
+    "class_weight": "weighted_loss",
+    "num_neighbors": "fanouts",
+    "dtype": "precision",
+}
+_OF_THE_GRAPH = {"y": "labels", "label": "labels"} | {
+    name: name for name in ("labels", "train", "validation", "test", "directed")
+}
+_OF_FIT = {"random_state": "seed", "verbose": "progress", "checkpoint_dir": "workdir"}
+
+
+def find_setting(name: str) -> str:
+    """Return a hint for a setting that `Config` does not have: where to find it."""
+    known = [field.name for field in dataclasses.fields(Config)]
+    if name in _ALSO_CALLED:
+        return f"It is called {_ALSO_CALLED[name]!r} here."
+    if name in _OF_FIT:
+        return f"It is called {_OF_FIT[name]!r} here, an argument of fit."
+    if name in [field.name for field in dataclasses.fields(Execution)]:
+        return f"It belongs to fit(..., execution=hopf_jax.Execution({name}=...))."
+    if name in _OF_THE_GRAPH:
+        own = _OF_THE_GRAPH[name]
+        call = f"hopf_jax.Graph.from_networkx(graph, {own}=...)"
+        return f"Give it when you make the graph: {call}."
+    return did_you_mean(name, known) or "help(hopf_jax.Config) lists the settings."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,6 +372,14 @@ class Execution:
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""
         check_fields(self)
+
+
+Config.__init__ = answering_typos(  # type: ignore[method-assign]
+    Config.__init__, find_setting
+)
+Execution.__init__ = answering_typos(  # type: ignore[method-assign]
+    Execution.__init__
+)
 
 
 def config_from_json(data: Mapping[str, Any]) -> Config:

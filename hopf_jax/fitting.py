@@ -13,7 +13,15 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from hopf_jax.config import Choice, Config, Execution, Whole, check
+from hopf_jax.config import (
+    Choice,
+    Config,
+    Execution,
+    Whole,
+    as_python,
+    check,
+    find_setting,
+)
 from hopf_jax.graph import (
     SPLITS,
     Graph,
@@ -85,7 +93,6 @@ from hopf_jax.runtime import (
     check_memory,
     checkpointed,
     compiled,
-    did_you_mean,
     is_main,
     releasing_programs,
     warn_once,
@@ -151,8 +158,9 @@ def fit(
     """
     config = with_settings(config, settings)
     execution = Execution() if execution is None else execution
-    graph = as_graph(graph)
+    graph, seed = as_graph(graph), as_python(seed)
     check_arguments(graph, config, execution, seed)
+    _check_callbacks(callbacks)
     graph, folds, said = complete_split(graph, config.folds, seed, pool=model is None)
     config = dataclasses.replace(config, folds=folds or config.folds)
     _announce(progress, said)
@@ -201,10 +209,10 @@ def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
     config = Config() if config is None else config
     if not settings or not isinstance(config, Config):
         return config
-    known = [field.name for field in dataclasses.fields(Config)]
+    known = {field.name for field in dataclasses.fields(Config)}
     for name in settings:
         if name not in known:
-            hint = did_you_mean(name, known) or "See hopf_jax.Config."
+            hint = find_setting(name)
             raise ValueError(f"No setting is called {name!r}. {hint}")
     return dataclasses.replace(config, **settings)
 
@@ -337,7 +345,9 @@ def fit_folds(
     if not graphs:
         raise ValueError("graphs is empty; give the splits of a graph.")
     check(Choice(("auto", "vmap", "loop")), "mapping", mapping)
+    _check_callbacks(callbacks)
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(graphs)
+    seeds = list(map(as_python, seeds))
     if len(seeds) != len(graphs):
         raise ValueError(f"There are {len(graphs)} graphs, but {len(seeds)} seeds.")
 
@@ -715,6 +725,14 @@ def check_arguments(
     check(Whole(0, 2**32 - 1), "seed", seed)
 
 
+def _check_callbacks(callbacks: Any) -> None:
+    listed = isinstance(callbacks, list | tuple)
+    if not listed or not all(map(callable, callbacks)):
+        raise ValueError(
+            f"callbacks is {callbacks!r}; give a list of functions of one argument."
+        )
+
+
 def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) -> None:
     """Raise `ValueError` if `graph` has no usable split, or for wrong arguments."""
     check_arguments(graph, config, execution, seed)
@@ -723,12 +741,22 @@ def check_inputs(graph: Graph, config: Config, execution: Execution, seed: int) 
             "The graph has no train nodes, because none has a label. Give the labels "
             "that are known when you make it: Graph.from_networkx(..., labels=...)."
         )
+    if graph.known.sum() == 1:
+        raise ValueError(
+            "Only one node of the graph has a label. Give two at least, one to learn "
+            "from and one to judge by, and several of each class to learn anything."
+        )
     for name in ("train",) if config.folds else ("train", "validation"):
         if not getattr(graph, name).any():
             raise ValueError(
                 f"The graph has no {name} nodes. Give some with graph.with_split(...), "
                 "or draw them with hopf_jax.split_graph(graph)."
             )
+    if graph.positional and not graph.num_edges:
+        raise ValueError(
+            "The graph has neither features nor edges between different nodes, so "
+            "there is nothing to learn from. Give features when you make it."
+        )
     if graph.num_features == 0:
         raise ValueError("The graph has no features: features has 0 columns.")
 
@@ -772,7 +800,7 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
 
 
-@compiled(num_static=1)
+@compiled(num_static=1, stage="initial weights")
 def _draw(net, seed, iteration):
     """Return the key of an iteration and new weights, in one jitted call."""
     key = jax.random.key(seed)

@@ -36,6 +36,7 @@ from hopf_jax.runtime import (
     releasing_programs,
     shard_steps,
 )
+from hopf_jax.suggestions import answering_typos
 
 _RANGES = {
     "learning_rate": (1e-3, 5e-2, True),
@@ -125,6 +126,7 @@ class Tuning(Tabular):
         return cells
 
 
+@answering_typos
 def tune(
     graph: Graph,
     models: Sequence[str] = TUNED_MODELS,

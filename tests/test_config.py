@@ -1,11 +1,19 @@
 """A setting out of range fails by its name."""
 
 import dataclasses
+import inspect
+import re
 
+import numpy as np
 import pytest
 
-from hopf_jax import Config, Execution
-from hopf_jax.config import config_from_json
+from hopf_jax import Config, Execution, fit
+from hopf_jax.config import (
+    _ALSO_CALLED,
+    _OF_FIT,
+    _OF_THE_GRAPH,
+    config_from_json,
+)
 
 WHOLE = (-1, 1.5, "2", None, True)
 BAD = {
@@ -108,3 +116,41 @@ def test_it_is_varied_not_changed():
         config.num_hops = 3
     with pytest.raises(TypeError):
         dataclasses.replace(config, num_hop=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("hiden_size", "Did you mean 'hidden_size'?"),
+        ("weight_decay", "It is called 'l2' here."),
+        ("memory_budget", "execution=hopf_jax.Execution(memory_budget=...)"),
+        ("labels", "Graph.from_networkx(graph, labels=...)"),
+        ("qqq", "help(hopf_jax.Config) lists the settings."),
+    ],
+)
+def test_an_unknown_setting_gets_a_hint(name, hint):
+    with pytest.raises(TypeError, match=re.escape(f"no argument {name!r}. ")) as caught:
+        Config(**{name: 1})
+    assert hint in str(caught.value)
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        dataclasses.replace(Config(), **{name: 1})
+
+
+def test_other_names_of_settings_lead_to_settings():
+    known = {field.name for field in dataclasses.fields(Config)}
+    assert set(_ALSO_CALLED.values()) <= known
+    assert not known & (set(_ALSO_CALLED) | set(_OF_FIT) | set(_OF_THE_GRAPH))
+    assert set(_OF_FIT.values()) <= set(inspect.signature(fit).parameters)
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = Config(num_hops=np.int64(3), dropout=np.float32(0.5), bias=np.True_)
+    assert config == Config(num_hops=3, dropout=0.5, bias=True)
+    assert type(config.num_hops) is int and config.bias is True
+    with pytest.raises(ValueError, match="num_hops is -1"):
+        Config(num_hops=np.int64(-1))
+
+
+def test_the_signature_is_that_of_the_fields():
+    names = [field.name for field in dataclasses.fields(Config)]
+    assert list(inspect.signature(Config).parameters) == names

@@ -18,8 +18,11 @@ AGGREGATES = {
     "mean": "D^{-1}A",
     "symmetric": r"\tilde D^{-1/2} A \tilde D^{-1/2}",
     "sum": "A",
+    "symmetric-loops": r"\tilde D^{-1/2} (A + I) \tilde D^{-1/2}",
     "max": r"\max_{N}",
+    "attention": r"\mathrm{attention}_{N \cup \{v\}}",
 }
+WITH_ITSELF = ("symmetric-loops", "attention")
 
 
 def equation(kernel):
@@ -31,7 +34,8 @@ def equation(kernel):
         parts.append(f"{gate(kernel.alpha)} {signals(kernel.phi)} {w_phi}")
     if kernel.psi:
         name = kernel.aggregate.name
-        matrix = AGGREGATES.get(name, rf"\mathrm{{{name.upper()}}}_{{N}}")
+        short = name.partition("-")[0].upper()  # lstm-32 has a bound of neighbours.
+        matrix = AGGREGATES.get(name, rf"\mathrm{{{short}}}_{{N}}")
         read = signals(kernel.psi)
         read = read if kernel.aggregate.linear else f"({read})"
         parts.append(f"{gate(kernel.beta)} {matrix} {read} {w_psi}")
@@ -72,10 +76,14 @@ def influence(kernel, adjacency, num_hops):
     aggregators that are not linear are replaced by the mean.
     """
     degree = adjacency.sum(axis=1)
-    spread = adjacency / degree[:, None]
-    if kernel.aggregate.name == "symmetric":
+    if kernel.aggregate.name in WITH_ITSELF:
+        read = adjacency + np.eye(len(degree))
+    else:
+        read = adjacency
+    spread = read / read.sum(axis=1, keepdims=True)
+    if kernel.aggregate.name.startswith("symmetric"):
         scale = 1 / np.sqrt(degree + 1)
-        spread = scale[:, None] * adjacency * scale
+        spread = scale[:, None] * read * scale
     elif kernel.aggregate.name == "sum":
         spread = adjacency
     alpha, beta = (
@@ -140,7 +148,7 @@ def draw(kernel, path, num_hops=2):
     if len(read):
         axes.scatter(*(read + 0.27).T, marker="s", s=70, color="#d55e00",
                      edgecolors="white", zorder=3)  # fmt: skip
-    axes.set(xlim=(-2.4, 2.4), ylim=(-1.75, 2.35), aspect="equal")
+    axes.set(xlim=(-2.4, 2.4), ylim=(-2.1, 2.35), aspect="equal")
     axes.axis("off")
     figure.savefig(path, dpi=160, bbox_inches="tight", facecolor="white")
     plt.close(figure)
@@ -158,7 +166,12 @@ def described(kernel):
     iterated = " It is iterated." if kernel.iterative else ""
     if kernel.votes is not None:
         iterated = " Its output layer also reads their predicted labels." + iterated
-    return f"Of itself a node reads {own}; of its neighbours, {near}.{iterated}"
+    whose = "its neighbours"
+    if kernel.aggregate.name in WITH_ITSELF:
+        whose = "its neighbours and itself together"
+    if not kernel.phi:
+        return f"A node reads, of {whose}, {near}.{iterated}"
+    return f"Of itself a node reads {own}; of {whose}, {near}.{iterated}"
 
 
 def sections(models, when, folder, relative):

@@ -67,8 +67,10 @@ def first_words(notebook):
     """Return the title and the first paragraph of a notebook."""
     text = text_of(notebook["cells"][0]["source"])
     title, _, rest = text.partition("\n")
-    paragraph = rest.strip().split("\n\n")[0]
-    return title.lstrip("# "), re.sub(r"[`$*]", "", " ".join(paragraph.split()))
+    paragraph = re.sub(r"[`$*]", "", " ".join(rest.strip().split("\n\n")[0].split()))
+    # A last sentence that leads to a formula is left out.
+    sentences = re.match(r".*[.!?](?=\s|$)", paragraph)
+    return title.lstrip("# "), sentences[0] if sentences else paragraph
 
 
 def cards(pages, folder, relative):

@@ -284,9 +284,14 @@ class ReadSettings:
             raise ValueError("names of nodes and features must be text")
 
     def graph(
-        self, matrix: Any, edges: tables.Edges, labels: Any, label_names: Any
+        self,
+        matrix: Any,
+        edges: tables.Edges,
+        labels: Any,
+        label_names: Any,
+        nodes: Sequence[str],
     ) -> Graph:
-        """Return the graph of these features, edges and labels."""
+        """Return the graph of these features, edges, labels and names of nodes."""
         if self.sparse:
             matrix = sp.csr_array(matrix)
         elif sp.issparse(matrix):
@@ -301,6 +306,10 @@ class ReadSettings:
             self_loops=self.self_loops,
             label_names=label_names,
             multilabel=None if labels is None else np.ndim(labels) == 2,
+        )
+        # Not before: the ends of edges are ids, which names could look like.
+        graph = dataclasses.replace(
+            graph, node_names=tuple(nodes), feature_names=tuple(self.features)
         )
         if self.normalize:
             features = datasets.normalize_rows(graph.features)
@@ -334,7 +343,9 @@ def _read_graph(options: argparse.Namespace) -> tuple[Graph, ReadSettings, Any]:
         classes = [name.strip() for name in options.label_names.split(",")]
     elif classes is None:
         classes = tables.sort_classes(labels.values)
-    graph = settings.graph(features.matrix, edges, labels.values, classes)
+    graph = settings.graph(
+        features.matrix, edges, labels.values, classes, features.nodes
+    )
     return graph, settings, labels.sets
 
 
@@ -356,7 +367,9 @@ def _read_new_graph(
                 f"{problem}."
             )
         matrix = matrix[:, [place[name] for name in wanted]]
-    graph = settings.graph(matrix, edges, labels.values, result.label_names)
+    graph = settings.graph(
+        matrix, edges, labels.values, result.label_names, features.nodes
+    )
     known = graph.known if labels.sets is None else labels.sets["train"]
     return features.nodes, graph.with_split(train=known)
 

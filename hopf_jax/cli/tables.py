@@ -454,7 +454,8 @@ def _numbers(cells: list[str], place: Any, path: Path) -> np.ndarray:
         where, column = place(at)
         raise ValueError(
             f"{path}, {where}: {reprlib.repr(cells[at])} in column "
-            f"{reprlib.repr(column)} is not a number."
+            f"{reprlib.repr(column)} is not a number. Fill in what is missing, and "
+            "encode texts or leave them out; Graph.from_pandas in Python does both."
         ) from None
 
 

@@ -21,7 +21,7 @@ from hopf_jax.graph import (
     paper_masks,
     paper_split,
 )
-from hopf_jax.runtime import did_you_mean
+from hopf_jax.suggestions import did_you_mean
 
 _OFFICIAL = "official/"  # How the splits of benchmarks are named.
 _DEFAULT_PERCENT = 10

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 from hopf_jax.graph.frames import is_frame
 from hopf_jax.graph.names import are_ids, check_names, is_missing, names_of_edges
-from hopf_jax.runtime import import_or_explain, suggest
+from hopf_jax.runtime import import_or_explain
+from hopf_jax.suggestions import suggest
 
 if TYPE_CHECKING:
     from hopf_jax.graph.graph import Graph
@@ -32,8 +33,9 @@ def read_frames(
     if not is_frame(edges):
         raise ValueError(
             f"edges is a {type(edges).__name__}; give a DataFrame with one row per "
-            "edge, or call Graph.from_edges."
+            "edge (pandas.read_csv reads one from a file), or call Graph.from_edges."
         )
+    _check_order(edges, nodes)
     one, two = _end_columns(edges, source, target)
     ends = [edges[column].tolist() for column in (one, two)]
     for column, values in zip((one, two), ends, strict=True):
@@ -59,8 +61,7 @@ def read_frames(
                 if value not in known:
                     raise ValueError(
                         f"Row {row!r} of edges has {value!r} in column {column!r}, but "
-                        "nodes has no such row; its index names the nodes (node=... "
-                        f"names another column). {suggest(value, names, 'It has')}"
+                        f"nodes has no such row. {_find_end(value, ends, nodes)}"
                     )
     else:
         keys = getattr(labels, "index", labels) if labels is not None else ()
@@ -74,6 +75,30 @@ def read_frames(
     if are_ids(names):
         return found | {"num_nodes": len(names)}
     return found | {"node_names": names}
+
+
+def _check_order(edges: Any, nodes: Any) -> None:
+    """Raise `ValueError` if the table of nodes comes first."""
+    ends = {"source", "target"}
+    if is_frame(nodes) and ends <= set(nodes.columns) and not ends & set(edges.columns):
+        raise ValueError(
+            "edges and nodes look swapped: nodes has the columns 'source' and "
+            "'target'. Call Graph.from_pandas(edges, nodes)."
+        )
+
+
+def _find_end(value: Any, ends: list[list[Any]], nodes: Any) -> str:
+    """Return a hint for the end of an edge that the table of nodes does not name."""
+    for column in nodes.columns:
+        known = {each for each in nodes[column] if isinstance(each, Hashable)}
+        if all(known.issuperset(some) for some in ends):
+            return (
+                f"Its column {column!r} has it, but the index names the nodes: pass "
+                f"node={column!r}."
+            )
+    names = nodes.index.tolist()
+    near = suggest(value, names, "Its index, which names the nodes, holds")
+    return near if "mean" in near else f"{near} Add a row, or drop the edge."
 
 
 def _end_columns(edges: Any, source: Any, target: Any) -> tuple[Any, Any]:
@@ -125,6 +150,8 @@ def _columns_of_nodes(
                 "validation, test, or nothing."
             )
         found |= {name: sets == name for name in _SETS}
+    if isinstance(features, str):
+        features = [features]
     if isinstance(features, list) and nodes is not None:
         for name in features:
             _check_column(nodes, name, "nodes")

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph.encoding import encode_columns
+from hopf_jax.suggestions import suggest
 
 
 def is_frame(values: Any) -> bool:
@@ -46,7 +47,8 @@ def align(
     if len(place) < len(values.index):
         repeated = values.index[values.index.duplicated()][0]
         raise ValueError(
-            f"The index of {name} holds {repeated!r} twice. Give one row per node."
+            f"The index of {name} holds {repeated!r} twice. Give one row per node; "
+            f"{name}[~{name}.index.duplicated()] keeps the first of each."
         )
     absent = [node for node in nodes if node not in place]
     numbered = isinstance(nodes, range)
@@ -74,10 +76,12 @@ def _is_id(label: Any, num_nodes: int) -> bool:
 
 
 def _from_mapping(values: Mapping, nodes: Sequence[Any], name: str) -> list[Any]:
-    strange = [node for node in values if node not in set(nodes)]
+    known = set(nodes)
+    strange = [node for node in values if node not in known]
     if strange:
         raise ValueError(
-            f"{name} has an entry for {strange[0]!r}, which is not a node of the graph."
+            f"{name} has an entry for {strange[0]!r}, which is not a node of the "
+            f"graph. {suggest(strange[0], nodes, 'The nodes')}"
         )
     return [values.get(node) for node in nodes]
 

@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import logging
+import warnings
 from collections.abc import Hashable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import jraph
 import numpy as np
@@ -33,16 +34,21 @@ from hopf_jax.graph.validation import (
     check_whole,
     to_array,
 )
-from hopf_jax.runtime import check_memory
+from hopf_jax.runtime import HopfWarning, check_memory
+from hopf_jax.suggestions import AnsweringTypos, answering_typos
 
 _BYTES_PER_NODE = 48  # At least: row pointers of A and of what it is made from.
+_NUMBERS_ARE_IDS = (
+    "Whole numbers are ids, 0 to N - 1. If yours are names, as customer numbers are, "
+    "use Graph.from_pandas, or list them in node_names."
+)
 _log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(AnsweringTypos):
     """An attributed graph with labels, features and a split.
 
     Make one with `from_edges`, `from_csr`, `from_scipy`, `from_networkx`,
@@ -113,6 +119,26 @@ class Graph:
     node_names: tuple[Hashable, ...] = ()
     classes: tuple[Label, ...] = ()
 
+    _CALLED: ClassVar[dict[str, str]] = {
+        "nodes": "node_names, or num_nodes",
+        "edges": "indptr and indices, or to_pandas()",
+        "x": "features",
+        "y": "labels",
+        "columns": "feature_names",
+        "split": "with_split(...), or hopf_jax.split_graph(graph)",
+    }
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *arguments, **fields):
+            """Raise `TypeError` for a graph of another library."""
+            if arguments:
+                raise TypeError(
+                    "Graph() makes no graph of other objects. Use Graph.from_networkx, "
+                    "from_pandas, from_edges, from_scipy or from_pyg."
+                )
+            return super().__new__(cls)
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes, N."""
@@ -176,6 +202,7 @@ class Graph:
         """Return a text about edges, labels, split, and how features will be scaled."""
         return describe_graph(self)
 
+    @answering_typos
     def with_split(
         self, train: Any = None, validation: Any = None, test: Any = None
     ) -> Self:
@@ -245,6 +272,7 @@ class Graph:
         return self.adjacency.copy()
 
     @classmethod
+    @answering_typos
     def from_edges(
         cls,
         senders: Any,
@@ -291,7 +319,7 @@ class Graph:
         )
         if names:
             num_nodes = len(names)
-        check_size(features, labels, num_nodes)
+        check_size(features, labels, num_nodes, senders, receivers)
         found = None
         if features is not None:
             found = read_features(features, missing, names or None)
@@ -299,7 +327,7 @@ class Graph:
         check_memory(
             _BYTES_PER_NODE * n,
             f"A graph of {n:,} nodes",
-            "Is num_nodes right, and are all ids those of nodes?",
+            f"Is num_nodes right? {_NUMBERS_ARE_IDS}",
         )
         if names and len(names) != n:
             raise ValueError(
@@ -310,7 +338,7 @@ class Graph:
             number_from_one(np.asarray(senders), np.asarray(receivers), n)
         senders, receivers, weights = check_edges(senders, receivers, weights, n)
         if n == 0:
-            raise ValueError("The graph is empty: features has no rows.")
+            raise ValueError("The graph is empty: it has no nodes.")
         if not isinstance(self_loops, str) or self_loops not in ("drop", "keep"):
             raise ValueError(f"self_loops is {self_loops!r}; use 'drop' or 'keep'.")
         if not isinstance(directed, bool | np.bool_):
@@ -321,6 +349,8 @@ class Graph:
             matrix.data[:] = 1  # Duplicates count once.
         if not directed:
             matrix = matrix.maximum(matrix.T.tocsr())
+        if found is None and not names and num_nodes is None:
+            _warn_of_gaps(np.unique(np.concatenate([senders, receivers])).size, n)
         if self_loops == "drop":
             matrix = matrix - sp.diags_array(matrix.diagonal(), format="csr")
         matrix = sp.csr_array(matrix)
@@ -602,6 +632,17 @@ def as_graph(value: Any, what: str = "graph") -> Graph:
     raise ValueError(f"{what} is {which_call(value)}")
 
 
+def _warn_of_gaps(used: int, num_nodes: int) -> None:
+    """Warn if most ids belong to no edge: they may be names of another kind."""
+    if used and num_nodes > max(10, 2 * used):
+        warnings.warn(
+            f"The edges join {used} nodes, but their ids make {num_nodes:,}, most of "
+            f"them without edges. {_NUMBERS_ARE_IDS} If it is meant, give num_nodes.",
+            HopfWarning,
+            stacklevel=4,
+        )
+
+
 def _flatten(values: np.ndarray) -> np.ndarray:
     """Return a column [n, 1] as [n]; other arrays as they are."""
     return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
@@ -631,7 +672,7 @@ def _count_nodes(
     if features is not None:
         return features.matrix.shape[0]
     if num_nodes is not None:
-        return check_whole(num_nodes, "num_nodes", 1)
+        return check_whole(num_nodes, "num_nodes")
     ends = [np.asarray(senders), np.asarray(receivers)]
     ids = [int(e.max()) + 1 for e in ends if e.size and e.dtype.kind in "iu"]
     own = len(labels) if hasattr(labels, "__len__") else 0
@@ -663,8 +704,12 @@ def _networkx_features(
 
     if isinstance(features, str):
         check_attribute(features, (graph.nodes[node] for node in nodes), "node")
-        features = [_attribute(graph, node, features) for node in nodes]
-    elif _is_list_of_names(features):
+        values = [graph.nodes[node].get(features) for node in nodes]
+        if any(np.ndim(value) for value in values):  # Rows of numbers.
+            values = [_attribute(graph, node, features) for node in nodes]
+            return read_features(values, missing, nodes)
+        features = [features]
+    if _is_list_of_names(features):
         columns = [(name, np.asarray(attributes(name))) for name in features]
         matrix, names = encode_columns(columns, nodes, missing)
         return read_features(matrix, missing)._replace(names=names)

@@ -1,5 +1,6 @@
 """Conversion of labels in any form that `Graph` accepts to a 0/1 matrix."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,11 @@ from hopf_jax.runtime import check_memory
 # Labels are taken for something else, such as postcodes, if their matrix would have
 # more entries than this.
 _MAX_ENTRIES = 2**31
+
+_SEVERAL_LABELS = (
+    "labels {}. For several labels per node give a matrix of 0 and 1 with a row per "
+    "node, as sklearn.preprocessing.MultiLabelBinarizer makes it."
+)
 
 Label = str | int | bool
 
@@ -58,6 +64,12 @@ def check_labels(
     if labels is None:
         matrix = np.zeros((num_nodes, 0), np.uint8)
         return NodeLabels(matrix, np.zeros(num_nodes, bool), bool(multilabel), ())
+    if isinstance(labels, str | set | frozenset):
+        raise ValueError(
+            f"labels is {reprlib.repr(labels)}; give one label per node, or a "
+            "dictionary by node. Names of attributes and columns are for from_networkx "
+            "and from_pandas."
+        )
     labels, found = _from_table(labels, nodes)
     if isinstance(label_names, Mapping):
         labels, label_names = _rename(labels, label_names)
@@ -70,7 +82,8 @@ def check_labels(
     if array.ndim not in (1, 2) or len(array) != num_nodes:
         raise ValueError(
             f"labels has shape {array.shape}, but there are {num_nodes} nodes. Give "
-            "[N] or [N, C]; -1 (or a row of NaN) marks an unknown label."
+            "one label per node, in the order of the nodes (None or -1 if it is not "
+            "known), a 0/1 matrix with a row per node, or a dictionary by node."
         )
     if array.ndim == 1:
         if multilabel:
@@ -160,9 +173,7 @@ def _to_array(labels: Any) -> np.ndarray:
         rows = (list, tuple, set)
         if any(isinstance(label, rows) for label in labels):
             raise ValueError(
-                "labels are lists of different lengths. For several labels per node "
-                "give a matrix of 0 and 1, as "
-                "sklearn.preprocessing.MultiLabelBinarizer makes it."
+                _SEVERAL_LABELS.format("are lists of different lengths")
             ) from None
         raise error
 
@@ -175,6 +186,8 @@ def gather_labels(values: list[Any]) -> Any:
     values = [np.atleast_1d(v) if isinstance(v, np.ndarray) else v for v in values]
     rows = [v for v in values if isinstance(v, list | tuple | np.ndarray)]
     if rows:
+        if any(isinstance(each, str) for row in rows for each in row):
+            raise ValueError(_SEVERAL_LABELS.format("hold lists of names"))
         unknown = [np.nan] * max(map(len, rows))
         return [unknown if v is None else v for v in values]
     array = np.empty(len(values), object)  # np.array could nest some values.

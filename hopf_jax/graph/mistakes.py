@@ -1,12 +1,13 @@
 """Likely mistakes in calls that make a graph, and messages that name the right call."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.runtime import did_you_mean
+from hopf_jax.suggestions import did_you_mean
 
 
 def check_call(senders: Any, receivers: Any, features: Any, labels: Any) -> None:
@@ -63,23 +64,67 @@ def which_call(value: Any) -> str:
             "a networkx graph. Say which attribute of its nodes is the label: "
             f"hopf_jax.{call}.{about}"
         )
-    kind, call = type(value).__name__, "Graph.from_edges(senders, receivers, ...)"
+    kind, call = _kind_and_call(value)
+    return f"{kind}. Make a graph of it: hopf_jax.{call}."
+
+
+def _kind_and_call(value: Any) -> tuple[str, str]:
+    """Return what a value is, and the call that makes a graph of such values."""
+    edges = "Graph.from_edges(senders, receivers, ...)"
     if hasattr(value, "n_node") and hasattr(value, "senders"):
-        kind, call = "GraphsTuple of jraph", "Graph.from_jraph(graph, labels)"
-    elif sp.issparse(value):
-        kind, call = "sparse matrix", "Graph.from_scipy(graph, features, labels)"
-    elif hasattr(value, "columns") and hasattr(value, "iloc"):
-        kind, call = "DataFrame", "Graph.from_pandas(edges, nodes, labels=...)"
-    return f"a {kind}. Make a graph of it: hopf_jax.{call}."
+        return "a GraphsTuple of jraph", "Graph.from_jraph(graph, labels)"
+    if sp.issparse(value):
+        return "a sparse matrix", "Graph.from_scipy(graph, features, labels)"
+    if hasattr(value, "columns") and hasattr(value, "iloc"):
+        return "a DataFrame", "Graph.from_pandas(edges, nodes, labels=...)"
+    if isinstance(value, str | bytes | os.PathLike):
+        read = "pandas.read_csv(...)"
+        call = f"Graph.from_pandas({read}, {read}, labels=...)"
+        return f"{value!r}. If that is a file, read it first", call
+    shape = _shape(value)
+    if shape is not None and len(shape) == 2:
+        what = f"an array of shape {shape}"
+        if shape[1] == 2:
+            return (
+                f"a {type(value).__name__} of pairs",
+                "Graph.from_edges(*zip(*graph), features, labels)",
+            )
+        if shape[0] == shape[1]:
+            matrix = "scipy.sparse.csr_array(graph)"
+            return what, f"Graph.from_scipy({matrix}, features, labels)"
+        if shape[0] == 2:
+            return what, "Graph.from_edges(*graph, features, labels)"
+    kind = type(value)
+    room = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"a {room}{kind.__name__}", edges
 
 
-def check_size(features: Any, labels: Any, num_nodes: int | None) -> None:
+def refuse_whole_graph(value: Any, what: str) -> None:
+    """Raise `ValueError` for a graph or a table of features in place of nodes."""
+    kind = None
+    if hasattr(value, "nodes") and hasattr(value, "is_directed"):
+        kind = "a networkx graph"
+    elif (
+        sp.issparse(value) or hasattr(value, "edge_index") or hasattr(value, "columns")
+    ):
+        kind = _kind_and_call(value)[0]
+    elif len(getattr(value, "shape", ())) > 1:
+        kind = f"an array of shape {value.shape}"
+    if kind is not None:
+        raise ValueError(
+            f"{what} is {kind}. Give names or ids of nodes, or a mask; to predict on "
+            "another graph, a hopf_jax.Graph with the same features."
+        )
+
+
+def check_size(features: Any, labels: Any, num_nodes: int | None, *ends: Any) -> None:
     """Raise `ValueError` for features that have nodes as columns.
 
     Args:
       features: As the user gave them.
       labels: As the user gave them.
       num_nodes: Number of nodes as the edges have it, if known.
+      ends: Ids of nodes, [E] each, for which columns would have to suffice.
     """
     shape, own = _shape(features), _shape(labels)
     wanted = {num_nodes}
@@ -87,7 +132,9 @@ def check_size(features: Any, labels: Any, num_nodes: int | None) -> None:
         wanted.add(own[0])
     if shape is None or len(shape) != 2 or shape[0] in wanted:
         return
-    if shape[1] in wanted - {None}:
+    arrays = [np.asarray(each) for each in ends]
+    largest = [int(a.max()) for a in arrays if a.size and a.dtype.kind in "iu"]
+    if shape[1] in wanted - {None} and shape[1] > max(largest, default=-1):
         raise ValueError(
             f"features has shape {shape}, but there are {shape[1]} nodes: it looks "
             "transposed. Give one row per node, features.T."
@@ -95,7 +142,15 @@ def check_size(features: Any, labels: Any, num_nodes: int | None) -> None:
 
 
 def check_mask(nodes: Any, num_nodes: int, name: str) -> None:
-    """Raise `ValueError` for a mask of 0 and 1, which would be read as node ids."""
+    """Raise `ValueError` for a share, and for a mask of 0 and 1.
+
+    The numbers of such a mask would be read as node ids.
+    """
+    if isinstance(nodes, float) and 0 <= nodes <= 1:
+        raise ValueError(
+            f"{name} is {nodes}; give names, ids or a mask of nodes. To draw a share "
+            f"of the labelled ones, call hopf_jax.split_graph(graph, {name}={nodes})."
+        )
     shape = _shape(nodes)
     if shape != (num_nodes,) or num_nodes < 3:
         return

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from hopf_jax.config import as_python
 from hopf_jax.graph.frames import align, is_frame, is_series
+from hopf_jax.graph.mistakes import refuse_whole_graph
 from hopf_jax.graph.validation import check_ids, check_nodes, to_array
-from hopf_jax.runtime import did_you_mean
+from hopf_jax.suggestions import did_you_mean
 
 Name = Hashable
 _NESTING = 8  # Of tuples within tuples, in files.
@@ -41,6 +43,7 @@ class NodeIndex:
         if is_series(nodes) and nodes.dtype == bool:
             order = self.names or range(self.num_nodes)
             nodes = align(nodes, order, what).to_numpy()
+        refuse_whole_graph(nodes, what)
         values = self._as_names(nodes)
         if values is None:
             array = to_array(nodes, what)
@@ -124,7 +127,7 @@ def check_names(names: Any, what: str = "node_names") -> tuple[Name, ...]:
     values = names.tolist() if hasattr(names, "tolist") else names
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise ValueError(f"{what} is a {type(values).__name__}; give a list of names.")
-    values = [v.item() if isinstance(v, np.generic) else v for v in values]
+    values = [as_python(v) for v in values]
     seen: set[Name] = set()
     for i, name in enumerate(values):
         try:
@@ -137,7 +140,11 @@ def check_names(names: Any, what: str = "node_names") -> tuple[Name, ...]:
         if is_missing(name):
             raise ValueError(f"{what}[{i}] is {name!r}. Give every node a name.")
         if again:
-            raise ValueError(f"{what}[{i}] is {name!r}, as is an earlier name.")
+            first = values.index(name)
+            raise ValueError(
+                f"{what} holds {name!r} twice, at {first} and {i}. Give every node a "
+                "name of its own, and one row."
+            )
         seen.add(name)
     return tuple(values)
 
@@ -158,10 +165,28 @@ def are_ids(names: Sequence[Name]) -> bool:
 
 
 def names_of_edges(senders: Any, receivers: Any, others: Iterable[Name] = ()) -> list:
-    """Return the ends of edges in the order in which they first occur, then others."""
+    """Return the ends of edges in the order in which they first occur, then others.
+
+    Raises:
+      ValueError: An end is no name; or one of the others looks like an end, but is of
+        another type, as the text "1" and the number 1.
+    """
     ends = [_values(senders), _values(receivers)]
     pairs = zip(*ends, strict=False)  # Other lengths are refused later.
-    found = dict.fromkeys(end for pair in pairs for end in pair)
+    try:
+        found = dict.fromkeys(end for pair in pairs for end in pair)
+    except TypeError as error:
+        raise ValueError(
+            f"The ends of edges are names, which must be hashable, as text, numbers "
+            f"and tuples are: {error}."
+        ) from None
+    own = {str(end): end for end in found}
+    for other in others:
+        if other not in found and str(other) in own:
+            raise ValueError(
+                f"The labels name {other!r}, but the edges {own[str(other)]!r}: one is "
+                "text, the other a number. Write nodes in both alike."
+            )
     return list(found | dict.fromkeys(others))
 
 

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hopf_jax.config import Choice, Number, check
 from hopf_jax.graph.graph import SPLITS, Graph
 from hopf_jax.graph.validation import check_nodes, check_value, check_whole, to_array
+from hopf_jax.suggestions import answering_typos
 
 _FOLDS = 5
 _MOST_CROSS_VALIDATED = (
@@ -101,6 +102,7 @@ def paper_split(
     return graph.with_split(**masks)
 
 
+@answering_typos
 def split_graph(
     graph: Graph,
     *,
@@ -217,8 +219,8 @@ def stratified_folds(
     check_whole(seed, "seed")
     if chosen.size < count:
         raise ValueError(
-            f"{chosen.size} nodes cannot be divided into {count} folds. Label more "
-            "nodes, or ask for fewer folds."
+            f"{count} folds need {count} labelled nodes at least, but the graph has "
+            f"{chosen.size}. Label more{', or ask for fewer folds' * (count > 2)}."
         )
     folds = np.full(graph.num_nodes, -1)
     order = _spread(graph, chosen, np.random.default_rng([seed, 3]))

@@ -158,8 +158,9 @@ def check_features(
         matrix = to_array(features, "features")
     if matrix.dtype.kind not in "fiub":
         raise ValueError(
-            f"features has dtype {matrix.dtype}. Encode it as numbers first "
-            "(one-hot, or a bag of words)."
+            f"features has dtype {matrix.dtype}, not numbers. If it holds numbers as "
+            "text, use features.astype(float). Other texts are encoded if features is "
+            "a DataFrame."
         )
     if len(matrix.shape) != 2:
         raise ValueError(
@@ -317,9 +318,11 @@ def _whole_numbers(values: Any, name: str) -> np.ndarray:
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
+        whole = array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))
+        hint = f" Convert it with numpy.asarray({name}, int)." if whole else ""
         raise ValueError(
             f"{name} must be a list of whole numbers; it has dtype {array.dtype} and "
-            f"shape {array.shape}."
+            f"shape {array.shape}.{hint}"
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name} holds {array.max()}, beyond 64-bit node ids.")

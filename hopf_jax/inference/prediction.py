@@ -63,7 +63,7 @@ def predict_logits(
     return found[0], found[1] if with_hidden else None
 
 
-@compiled(num_static=2)
+@compiled(num_static=2, stage="prediction")
 def _predict_at_once(net, with_hidden, params, batch, x, summary):
     """`predict_logits` of a graph that is one chunk, as one program."""
     steps = _OneProgramSteps(net, params, batch, x, summary)
@@ -177,17 +177,17 @@ class _ChunkSteps:
         return _call(self.net, "readable", self.params, x)
 
 
-@compiled(num_static=2)
+@compiled(num_static=2, stage="prediction")
 def _call(net, method, params, *x):
     return net.apply({"params": params}, *x, method=method)
 
 
-@compiled(num_static=1)
+@compiled(num_static=1, stage="prediction")
 def _votes(net, params, batch, y):
     return net.apply({"params": params}, batch.hop_graph(0), y, method="votes")
 
 
-@compiled(num_static=2)
+@compiled(num_static=2, stage="prediction")
 def _hop(net, k, params, batch, signals):
     graph = batch.hop_graph(0)
     return net.apply({"params": params}, k, graph, signals, method="hop")

@@ -19,7 +19,7 @@ from hopf_jax.kernels.aggregators import (
     symmetric_loops,
     total,
 )
-from hopf_jax.runtime import did_you_mean
+from hopf_jax.suggestions import did_you_mean
 
 Signal = Literal["h0", "h", "y"]
 Readout = Literal["last", "weighted", "each"]
@@ -290,6 +290,10 @@ TUNED_MODELS = (
 FIRST_MODELS = ("bl-node", "bl-neigh", "nip-mean", "i-nip-mean")
 
 
+# What other libraries call some of them.
+_ALSO_CALLED = {"graphsage": "gs-mean", "sage": "gs-mean", "mlp": "bl-node"}
+
+
 def find_kernel(model: str | Kernel) -> Kernel:
     """Return the kernel of a name, or the kernel itself.
 
@@ -298,8 +302,14 @@ def find_kernel(model: str | Kernel) -> Kernel:
     """
     if isinstance(model, Kernel):
         return model
+    if isinstance(model, list | tuple):
+        raise ValueError(
+            f"model is {model!r}; give one name. hopf_jax.compare(graph, models) "
+            "compares several, and fit(graph) chooses."
+        )
     if not isinstance(model, str) or model not in MODELS:
-        hint = did_you_mean(model, MODELS)
+        own = _ALSO_CALLED.get(str(model).lower())
+        hint = f"It is called {own!r} here." if own else did_you_mean(model, MODELS)
         hint += " " * bool(hint)
         raise ValueError(
             f"No model is called {model!r}. {hint}Known: {', '.join(MODELS)}. A Kernel "

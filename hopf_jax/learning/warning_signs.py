@@ -29,6 +29,7 @@ _LOW_HOMOPHILY = 0.05  # 0 is what chance gives, 1 if all neighbours are alike.
 def check_data(graph: Graph, kernel: Kernel, config: Config) -> list[str]:
     """Return what is suspicious about a graph, as the nets of a kernel read it."""
     found = [
+        _single_class(graph),
         _absent_classes(graph),
         _labels_like_ids(graph),
         None if config.folds else _small_validation(graph),
@@ -99,6 +100,17 @@ def check_scales(features: np.ndarray | sp.csr_array) -> list[str]:
 def _names(graph: Graph, labels: np.ndarray) -> str:
     names = [graph.label_names[label] for label in labels[:5]]
     return ", ".join(names) + ", ..." * (len(labels) > 5)
+
+
+def _single_class(graph: Graph) -> str | None:
+    """Of several labels per node one alone is something to learn."""
+    classes = np.flatnonzero(graph.labels[graph.known].any(axis=0))
+    if graph.multilabel or classes.size != 1:
+        return None
+    return (
+        f"All known labels are {_names(graph, classes)!r}, so that is predicted for "
+        "every node. Give labels of another class too."
+    )
 
 
 def _absent_classes(graph: Graph) -> str | None:
@@ -195,9 +207,14 @@ def _no_better_than_constant(
         best = each.mean()
     if scores[name] > best + 1e-9:
         return None
-    shown = name.replace("_f1", "-F1")
+    shown, advice = name.replace("_f1", "-F1"), []
+    if config.features == "as-is":
+        advice.append("let fit scale the features (features='auto')")
+    if not config.bias:
+        advice.append("set bias=True")
+    advice += ["lower dropout and l2", "raise max_epochs"]
     return (
         f"The {shown} of training nodes is {scores[name]:.1%}, and {best:.1%} if all "
-        "are predicted alike: nothing was learned. Standardise the features, set "
-        "Config(bias=True), lower dropout and l2, or raise max_epochs."
+        "are predicted alike: nothing was learned. Perhaps neither features nor "
+        f"neighbours tell the labels apart. Otherwise {', or '.join(advice)}."
     )

@@ -24,12 +24,14 @@ from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.graph import Graph, Label
 from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
-from hopf_jax.runtime import Tabular, compiled, releasing_programs, suggest
+from hopf_jax.runtime import Tabular, compiled, releasing_programs
+from hopf_jax.suggestions import suggest
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
 
-_SHARES = {"own": "own attributes", "labels": "label summaries"}
+_SHARES = {"own": "own features", "labels": "labels of neighbours"}
+_LEAST_SHOWN = 0.0005  # Of the shares in a table; less would be 0.0%.
 
 
 class Influence(NamedTuple):
@@ -147,9 +149,12 @@ class Explanation(Tabular):
     def _cells(self) -> list[tuple[str, ...]]:
         cells: list[tuple[str, ...]] = [("share of", "", "predicted")]
         for name, share in self.shares.items():
-            cells.append((_SHARES.get(name, f"{name} attributes"), f"{share:.1%}", ""))
+            if share >= _LEAST_SHOWN or name == "own":
+                said = _SHARES.get(name, f"features at {name}")
+                cells.append((said, f"{share:.1%}", ""))
         for name, share in self.features(5):
-            cells.append((f"  feature {name}", f"{share:.1%}", ""))
+            said = name if name.startswith("feature ") else f"feature {name}"
+            cells.append((f"  {said}", f"{share:.1%}", ""))
         for near in self.neighbors(5):
             name = f"  node {near.node}, hop {near.hop}"
             cells.append((name, f"{near.share:.1%}", str(near.prediction)))
@@ -192,7 +197,7 @@ def influences(
         yield Influence(subgraph, attributes[:real], labels[:real], columns)
 
 
-@compiled(num_static=2)
+@compiled(num_static=2, stage="prediction")
 def _influence(
     net: Net,
     times_input: bool,

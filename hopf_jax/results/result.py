@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,10 +33,11 @@ from hopf_jax.runtime import (
     import_or_explain,
     releasing_programs,
 )
+from hopf_jax.suggestions import AnsweringTypos
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Result:
+class Result(AnsweringTypos):
     """A trained kernel with its predictions, scores and history.
 
     Attributes:
@@ -102,6 +103,15 @@ class Result:
     cross_validated: tuple[np.ndarray, np.ndarray] | None = None
     graph: Graph | None = None
     execution: Execution = dataclasses.field(default_factory=Execution)
+
+    _CALLED: ClassVar[dict[str, str]] = {
+        "score": "scores, or report()",
+        "accuracy": "scores, or report()",
+        "summary": "report(), or describe()",
+        "labels": "predict()",
+        "predictions": "to_frame()",
+        "features": "feature_names",
+    }
 
     @functools.cached_property
     def classes_(self) -> np.ndarray:

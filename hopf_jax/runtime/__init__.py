@@ -29,7 +29,6 @@ from hopf_jax.runtime.publishing import (
     write_atomically,
 )
 from hopf_jax.runtime.sharding import OneDevice, StepSharding, shard_steps
-from hopf_jax.runtime.suggestions import did_you_mean, suggest
 from hopf_jax.runtime.text_tables import (
     Cells,
     Tabular,

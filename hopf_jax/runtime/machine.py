@@ -114,5 +114,5 @@ def _check_private(path: pathlib.Path) -> None:
     if stat.S_IMODE(about.st_mode) & 0o022:
         raise ValueError(
             f"Other users may write to {path}, and the programs in it are executed. "
-            f"Run chmod 700 {path}, or give another folder."
+            "Give a folder that only you may write to, such as a new one."
         )

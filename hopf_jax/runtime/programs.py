@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
@@ -18,7 +18,10 @@ _KEPT = 16  # Programs that outlive the work they were compiled for: some fits' 
 
 _programs: collections.OrderedDict[Hashable, "_Entry"] = collections.OrderedDict()
 _lock = threading.Lock()
-_watchers: list[Callable[[], None]] = []
+Stage = Literal["initial weights", "training", "prediction"]
+Watcher = Callable[[Stage, bool], None]
+
+_watchers: list[Watcher] = []
 _depth = 0  # Number of `releasing_programs` that are open, in all threads.
 
 
@@ -36,29 +39,42 @@ class _Entry:
         self.new = True  # Not compiled yet.
 
 
-def compiled(num_static: int = 0) -> Callable[[Callable], "Compiled"]:
+def compiled(
+    num_static: int = 0, stage: Stage = "training"
+) -> Callable[[Callable], "Compiled"]:
     """Return a decorator as `jax.jit`, whose programs `releasing_programs` may free.
 
-    The function takes positional arguments; the first `num_static` are static.
+    Args:
+      num_static: Number of arguments that are static; the function takes positional
+        arguments, these first.
+      stage: What the function is for, as `watching_compilation` tells it.
     """
-    return lambda function: Compiled(function, num_static)
+    return lambda function: Compiled(function, num_static, stage)
 
 
 class Compiled:
     """A function with one program per shape of its arguments; see `compiled`."""
 
-    def __init__(self, function: Callable, num_static: int) -> None:
-        self._function, self._num_static = function, num_static
+    def __init__(
+        self, function: Callable, num_static: int, stage: Stage = "training"
+    ) -> None:
+        self._function, self._num_static, self._stage = function, num_static, stage
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the program of these shapes; compile it if there is none."""
         entry = self._find(arguments)
-        if entry.new:
-            entry.new = False
-            for tell in tuple(_watchers):
-                tell()
-        return entry.call(*arguments)
+        if not entry.new:
+            return entry.call(*arguments)
+        entry.new = False
+        watchers = tuple(_watchers)
+        for tell in watchers:
+            tell(self._stage, True)
+        try:
+            return entry.call(*arguments)  # Returns when it is compiled and started.
+        finally:
+            for tell in watchers:
+                tell(self._stage, False)
 
     def lower(self, *arguments: Any) -> Any:
         """Lower the program of these shapes, as `jax.jit` does."""
@@ -78,8 +94,13 @@ class Compiled:
 
 
 @contextlib.contextmanager
-def watching_compilation(tell: Callable[[], None]) -> Iterator[None]:
-    """Call a function before each program is compiled, as long as the block lasts."""
+def watching_compilation(tell: Watcher) -> Iterator[None]:
+    """Tell of each program that is compiled, as long as the block lasts.
+
+    Args:
+      tell: Called with the stage and True before a program is compiled, and with the
+        stage and False after it; in the thread that compiles.
+    """
     _watchers.append(tell)
     try:
         yield

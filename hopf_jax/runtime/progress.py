@@ -1,26 +1,31 @@
 """One line that says how far work is: in a terminal, or in a notebook."""
 
 import contextlib
+import contextvars
 import importlib
 import shutil
 import sys
+import threading
 import time
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from hopf_jax.runtime.machine import cache_of_programs
 from hopf_jax.runtime.processes import is_main
-from hopf_jax.runtime.programs import watching_compilation
+from hopf_jax.runtime.programs import Stage, watching_compilation
 
 Show = Literal["auto", True, False] | bool
 _INTERVAL = 0.2  # Seconds between two changes of the line.
+_TICK = 1.0  # Seconds between two changes while a program is compiled.
+_STAGES = get_args(Stage)
 
 
 class ProgressLine:
     """A line that is replaced as work goes on, and stays as a summary at the end.
 
     In a terminal it is on stderr. In a notebook it is one output of the cell, so that
-    the saved notebook has its last text and nothing else. While a program is compiled
-    it says so: the time left is not known then.
+    the saved notebook has its last text and nothing else. While programs are compiled
+    it says for which of the three stages of a fit, and for how long already: the time
+    left is not known then, nor how many shapes of batches need programs of their own.
 
     Args:
       what: What is done, the beginning of the line.
@@ -29,17 +34,28 @@ class ProgressLine:
 
     def __init__(self, what: str, progress: Show = "auto") -> None:
         self.what, self._notebook = what, _in_notebook()
+        if not (isinstance(progress, bool) or progress == "auto"):
+            raise ValueError(f"progress is {progress!r}; use True, False or 'auto'.")
         if progress == "auto":
             progress = is_main() and (self._notebook or sys.stderr.isatty())
         self.shown = bool(progress)
         self.begun = time.perf_counter()
-        self._said, self._compiled, self._drawn = "", 0, 0.0
+        self._said, self._drawn = "", 0.0
+        self._compiling: list[tuple[Stage, float]] = []  # With the time they began.
+        self._lock, self._ended = threading.RLock(), threading.Event()
         self._handle: Any = None
         self._closing = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         if self.shown:
-            self._closing.enter_context(watching_compilation(self._tell_compilation))
+            self._closing.enter_context(watching_compilation(self._note_compilation))
+            # The context of the cell, without which a notebook drops what it writes.
+            context = contextvars.copy_context()
+            ticking = threading.Thread(target=context.run, args=[self._tick])
+            ticking.daemon = True
+            ticking.start()
+            self._closing.callback(ticking.join)
+            self._closing.callback(self._ended.set)  # Before it is joined.
         return self
 
     def __exit__(self, *reason: object) -> None:
@@ -56,26 +72,51 @@ class ProgressLine:
         if self.shown and time.perf_counter() - self._drawn > _INTERVAL:
             self._draw(f"{self.what}: {doing}")
 
-    def _tell_compilation(self) -> None:
-        """Say that a program is compiled; how many will follow is not known."""
-        self._compiled += 1
-        doing = "loading or compiling" if cache_of_programs() else "compiling"
-        self._draw(f"{self.what}: {doing} program {self._compiled} ...")
+    def _tick(self) -> None:
+        while not self._ended.wait(_TICK):
+            self._show_compilation()
+
+    def _note_compilation(self, stage: Stage, begins: bool) -> None:
+        """Note that a program begins or ends to be compiled."""
+        with self._lock:
+            if begins:
+                self._compiling.append((stage, time.perf_counter()))
+            else:
+                at = [each for each, _ in self._compiling].index(stage)
+                del self._compiling[at]
+        if begins:
+            self._show_compilation()
+
+    def _show_compilation(self) -> None:
+        with self._lock:
+            if not self._compiling:
+                return
+            stage, begun = self._compiling[0]
+            doing = "loading or compiling" if cache_of_programs() else "compiling"
+            which = f"{_STAGES.index(stage) + 1} of {len(_STAGES)}: {stage}"
+            seconds = time.perf_counter() - begun
+            since = f", {span(seconds)}" if seconds >= _TICK / 2 else ""
+            self._draw(f"{self.what}: {doing} {which}{since}")
 
     def _draw(self, text: str, *, last: bool = False) -> None:
-        self._drawn = time.perf_counter()
-        if self._notebook:
-            shown = {"text/plain": text}
-            if self._handle is None:
-                display = importlib.import_module("IPython.display").display
-                self._handle = display(shown, raw=True, display_id=True)
-            else:
-                self._handle.update(shown, raw=True)
-            return
-        width = shutil.get_terminal_size().columns - 1
-        # Clears what a longer text left.
-        print(f"\r\033[K{text[:width]}", end="\n" if last else "", file=sys.stderr)
-        sys.stderr.flush()
+        with self._lock:
+            self._drawn = time.perf_counter()
+            if self._notebook:
+                self._display(text)
+                return
+            width = shutil.get_terminal_size().columns - 1
+            # Clears what a longer text left.
+            end = "\n" if last else ""
+            print(f"\r\033[K{text[:width]}", end=end, file=sys.stderr)
+            sys.stderr.flush()
+
+    def _display(self, text: str) -> None:
+        shown = {"text/plain": text}
+        if self._handle is None:
+            display = importlib.import_module("IPython.display").display
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
 
 
 class TimeLeft:

@@ -106,7 +106,11 @@ def model(tables_of_planted, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result():
-    return fit(planted(), "i-nip-mean", config=SHORT)
+    graph = planted()
+    names = tuple(name(i) for i in range(graph.num_nodes))
+    columns = tuple(f"x{i}" for i in range(graph.num_features))
+    graph = dataclasses.replace(graph, node_names=names, feature_names=columns)
+    return fit(graph, "i-nip-mean", config=SHORT)
 
 
 @pytest.fixture
@@ -131,6 +135,9 @@ def test_a_model_is_that_of_the_python_call(model, result, capsys, tmp_path):
     run("predict", model, "--probabilities")
     rows = read(capsys.readouterr().out)
     assert [row["node"] for row in rows] == [name(i) for i in range(40)]
+    loaded = load(model / "result.npz")
+    assert loaded.to_frame()["node"].tolist() == [name(i) for i in range(40)]
+    assert loaded.read_names == list(result.feature_names)
     assert [row["label"] for row in rows] == named(result, result.predict())
     said = [[float(row[c]) for c in result.label_names] for row in rows]
     np.testing.assert_array_equal(np.array(said, np.float32), result.probabilities)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
+from hopf_jax import Config, Graph, HopfWarning, fit, load, open_graph, write_graph
 
 QUICK = Config(num_hops=1, hidden_size=4, max_epochs=3, min_epochs=1)
 N = 40
@@ -186,11 +186,31 @@ def test_edge_attributes_of_pyg():
         ((*EDGES, LABELS, RNG.normal(size=(N, 5))), "swapped"),
         ((*EDGES, RNG.normal(size=(5, N)), LABELS), "transposed"),
         (([1, 2], [2, 3], np.eye(3)), "Subtract 1"),
+        (([0, 1], [1, 2], np.ones((3, 2)), [0, 1]), "labels has shape"),  # No guess.
     ],
 )
 def test_likely_mistakes_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Graph.from_edges(*arguments)
+
+
+def test_numbers_that_may_be_names_are_warned_of():
+    with pytest.warns(HopfWarning, match="join 2 nodes, but their ids make 2,003"):
+        graph = Graph.from_edges([1001], [2002], labels={1001: "a"})
+    assert graph.num_nodes == 2003
+    for ends, more in ((([0], [9]), {}), (([1001], [2002]), {"num_nodes": 2003})):
+        assert Graph.from_edges(*ends, **more).num_nodes in (10, 2003)
+
+
+def test_one_attribute_or_column_may_be_named_by_itself():
+    network = nx.Graph([("Ann", "Bob"), ("Bob", "Cem")])
+    nx.set_node_attributes(network, {"Ann": "Rome", "Bob": "Oslo"}, "town")
+    graph = Graph.from_networkx(network, "town", missing="mean")
+    expected = ("town=Oslo", "town=Rome", "town is missing")
+    assert graph.feature_names == expected
+    edges = pd.DataFrame({"source": ["Ann"], "target": ["Bob"]})
+    people = pd.DataFrame({"age": [1, 2], "size": [3, 4]}, index=["Ann", "Bob"])
+    assert Graph.from_pandas(edges, people, features="age").feature_names == ("age",)
 
 
 def test_a_mask_of_numbers_is_not_taken_for_ids():

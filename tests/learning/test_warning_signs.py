@@ -47,6 +47,22 @@ def test_an_ordinary_fit_warns_of_nothing(model):
         fit(split(good()), model, config, **FIT)
 
 
+def test_labels_of_one_class_alone():
+    (said,) = signs(split(good(labels=["a"] * 400)))
+    assert "All known labels are 'a'" in said
+    several = np.ones((400, 1))
+    assert signs(split(good(labels=several, multilabel=True))) == []
+
+
+def test_advice_is_about_settings_that_could_be_changed():
+    scores = {"micro_f1": 0.5, "macro_f1": 0.4}
+    (said,) = check_training(split(good()), CONFIG, [], scores)
+    assert "nothing was learned" in said and "bias" not in said
+    plain = dataclasses.replace(CONFIG, bias=False, features="as-is")
+    (said,) = check_training(split(good()), plain, [], scores)
+    assert "bias=True" in said and "features='auto'" in said
+
+
 def test_a_class_absent_from_training():
     labels = np.arange(400) % 2
     labels[7] = 2

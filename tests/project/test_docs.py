@@ -341,6 +341,8 @@ def test_influence_is_that_of_the_formula():
     assert features.tolist() == [2, 2, 1]  # (I + A)^2
     features, labels = influence(MODELS["ss-ica"], path, 2)
     assert features.tolist() == [1, 0, 0] and labels.tolist() == [0, 1, 0]
+    features, labels = influence(MODELS["gat"], path, 2)  # ((I + D)^-1 (I + A))^2
+    assert np.allclose(features, [5 / 12, 5 / 12, 1 / 6]) and not labels.any()
 
 
 def test_notebooks_are_shown_with_their_outputs(built):

@@ -201,7 +201,7 @@ def test_a_far_node_is_drawn_with_what_links_it():
 def test_an_explanation_is_a_table(explained):
     text = repr(explained)
     assert text.startswith(f"node {explained.node}: {explained.label}, ")
-    assert "own attributes" in text and "label summaries" in text
+    assert "own features" in text and "labels of neighbours" in text
     page = made([0, 1], [(0, 1)], [0.5, 0.5])._repr_html_()
     assert "a&lt;b&gt;" in page and "<b>" not in page
 

@@ -5,6 +5,7 @@ import pathlib
 import stat
 import subprocess
 import sys
+import time
 import types
 
 import jax
@@ -12,7 +13,14 @@ import pytest
 
 import hopf_jax
 from hopf_jax.datasets import make_chain
-from hopf_jax.runtime import ProgressLine, TimeLeft, keep_programs_by_default, machine
+from hopf_jax.runtime import (
+    ProgressLine,
+    TimeLeft,
+    compiled,
+    keep_programs_by_default,
+    machine,
+    progress,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 QUICK = hopf_jax.Config(num_iterations=2, max_epochs=2, min_epochs=1, hidden_size=3)
@@ -101,11 +109,30 @@ def test_progress_says_what_is_compiled_and_ends_with_a_summary(capsys):
     # A width that no other test has compiled.
     hopf_jax.fit(make_chain(), "i-nip-mean", QUICK, hidden_size=11, progress=True)
     text = capsys.readouterr().err
-    assert "fit i-nip-mean: compiling program 1" in text
+    assert "fit i-nip-mean: compiling 1 of 3: initial weights" in text
+    assert "fit i-nip-mean: compiling 2 of 3: training" in text
+    assert "fit i-nip-mean: compiling 3 of 3: prediction" in text
     last = text.rstrip("\n").split("\r")[-1]
     assert "2 iterations, 4 epochs" in last and text.endswith("\n")
     hopf_jax.fit(make_chain(), "i-nip-mean", QUICK, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_progress_counts_seconds_while_it_compiles(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_TICK", 0.02)
+    slow = compiled(stage="prediction")(lambda x: time.sleep(0.3) or x + 1)
+    with ProgressLine("work", True) as line:
+        slow(1)
+        line.say("at it", "done")
+    shown = [text.strip("\033[K\n") for text in capsys.readouterr().err.split("\r")]
+    said = "work: compiling 3 of 3: prediction"
+    assert said in shown and f"{said}, 0.1 s" in shown
+    assert shown[-1].startswith("work: done, ")  # Nothing ticks after the end.
+
+
+def test_progress_is_on_off_or_automatic():
+    with pytest.raises(ValueError, match="progress is 'yes'; use True, False or"):
+        ProgressLine("work", "yes")
 
 
 def test_a_notebook_has_one_output(monkeypatch, capsys):
