@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
 from hopf_jax.results.report import Report, make_report
+from hopf_jax.results.updating import TOLERANCE, NewNode, Update, start
 from hopf_jax.runtime import (
     html_lines,
     html_table,
@@ -303,6 +304,88 @@ class Result(AnsweringTypos):
         graph = as_graph(graph)
         return explain(self, graph, graph.node_index.find_one(node), label)
 
+    def update(
+        self,
+        graph: Graph | None = None,
+        *,
+        add_nodes: Any = None,
+        add_edges: Any = None,
+        drop: Any = None,
+        drop_edges: Any = None,
+        labels: Any = None,
+        features: Any = None,
+        tolerance: float = TOLERANCE,
+        frozen: bool = False,
+    ) -> Update:
+        """Change a graph, and predict what depends on the changes, without training.
+
+        Predictions are those of `predict_proba` on the changed graph, to 1e-5; nodes
+        that the changes do not reach are not computed again. The first call predicts
+        all nodes once, and keeps what it computes; further ones start from there:
+        `now = result.update(...)`, then `now = now.update(...)`.
+
+        Names below may be ids where nodes have none; ids are those before the call, and
+        new nodes have the ids after the last. Nodes after a dropped one move up.
+
+        Args:
+          graph: The graph before the changes; None for the graph of this result.
+          add_nodes: New nodes with their features, as the graph was given them, not
+            scaled: a DataFrame whose index names them, or a dictionary from names to
+            rows, each a dictionary by column, a Series, or F numbers; where nodes have
+            no names, also a matrix [n, F].
+          add_edges: Pairs of names (source, target), or triples with a weight; or a
+            DataFrame of edges. Weights of an edge that exists are added.
+          drop: Names of nodes that go, with their edges.
+          drop_edges: Pairs of names.
+          labels: A dictionary from names to labels, as in `classes_`, for nodes that
+            were labelled since: training nodes, whose labels others read. None for a
+            label that is to be forgotten. If nodes have several labels, lists of them.
+          features: A dictionary from names to new features, or a DataFrame, as in
+            `add_nodes`.
+          tolerance: A change of a number below this share of its usual size is not
+            followed further. 0 follows all.
+          frozen: Nodes read the label summaries of others as they were, so that changes
+            reach `num_hops` hops instead of that in every iteration.
+
+        Returns:
+          An `Update`: `changed` and `relabelled` nodes, `to_frame()`, `predict()`; the
+          changed `graph`, and a `result` for it.
+
+        Raises:
+          ValueError: A name, a column or a label is unknown; an edge that goes is not
+            there; or the model reads positions made from all edges.
+        """
+        return start(self, graph, "update").update(
+            tolerance=tolerance,
+            frozen=frozen,
+            add_nodes=add_nodes,
+            add_edges=add_edges,
+            drop=drop,
+            drop_edges=drop_edges,
+            labels=labels,
+            features=features,
+        )
+
+    def predict_new(
+        self, features: Any, neighbours: Any = (), *, graph: Graph | None = None
+    ) -> NewNode:
+        """Predict for one node that is not in the graph, and leave the graph as it is.
+
+        The prediction is what `update` would give for the node. The first call predicts
+        all nodes once; further ones take milliseconds.
+
+        Args:
+          features: Its features, as the graph was given them: a dictionary by column, a
+            Series, or F numbers.
+          neighbours: Names of the nodes that it is linked to, or a dictionary from
+            names to weights; in a directed graph, the nodes that it reads from.
+          graph: The graph; None for the graph of this result.
+
+        Returns:
+          A `NewNode`: `label`, `probability`, `probabilities`, `confidence`.
+        """
+        return start(self, graph, "predict_new").predict_new(features, neighbours)
+
     def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
         """Return how good the result is, on labels that no net learned from.
 
@@ -341,6 +424,16 @@ class Result(AnsweringTypos):
           read, and probabilities [N, C].
         """
         graph = self._read_graph(graph)
+        self._check_labels(graph)
+        graph = readable(graph, self.kernel, self.config, self.seed)
+        whole = WholeGraph(graph, self.execution.chunk_edges)
+        net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
+        weights = self.weights[: self.iteration]
+        read, output = replay(net, weights, whole, self.config, self.multilabel)
+        return net, graph, read, self.decision.correct(output)
+
+    def _check_labels(self, graph: Graph) -> None:
+        """Raise `ValueError` for training nodes with other labels than were learned."""
         if graph.train.any() and graph.num_labels != self.sizes.labels:
             raise ValueError(
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
@@ -352,12 +445,6 @@ class Result(AnsweringTypos):
                 f"but the model knows {_few(self.label_names)}. Give the same "
                 "label_names in the same order, or no split."
             )
-        graph = readable(graph, self.kernel, self.config, self.seed)
-        whole = WholeGraph(graph, self.execution.chunk_edges)
-        net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
-        weights = self.weights[: self.iteration]
-        read, output = replay(net, weights, whole, self.config, self.multilabel)
-        return net, graph, read, self.decision.correct(output)
 
     def _read_features(self, graph: Graph) -> Any:
         """Return features [N, F] of a graph as the net reads them."""
@@ -412,6 +499,33 @@ class Result(AnsweringTypos):
         from hopf_jax.results.serialization import save
 
         save(self, path)
+
+    def export(
+        self,
+        folder: str | os.PathLike,
+        *,
+        platforms: Sequence[str] = ("cpu", "tpu"),
+    ) -> None:
+        """Write the prediction as a program that needs jax and numpy alone.
+
+        The folder gets the program (StableHLO, for graphs of any size), a manifest of
+        its inputs and outputs, checksums, an example and a script `predict.py` that
+        runs it. It reads features as the graph was given them, in the order of the
+        columns; scaling, iterations and the rule that decides are part of the program.
+        Its probabilities are those of `predict_proba` to 1e-6.
+
+        Args:
+          folder: A new folder, local; it is complete or absent.
+          platforms: Where the program is to run: "cpu", "tpu", "cuda", "rocm".
+
+        Raises:
+          ValueError: The folder exists; or what the model reads cannot be a program of
+            the graph alone: positions, ghost edges, drawn or ordered neighbours.
+        """
+        # Lazy: jax.export is rarely needed.
+        from hopf_jax.results.exporting import export
+
+        export(self, folder, tuple(platforms))
 
     def plot(self) -> Any:
         """Return a matplotlib figure: losses by epoch, F1 by iteration."""
