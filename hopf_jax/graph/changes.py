@@ -11,7 +11,7 @@ from hopf_jax.graph.frames import is_frame, is_series, plain
 from hopf_jax.graph.labels import Label
 from hopf_jax.graph.names import Name, check_names
 from hopf_jax.graph.validation import check_features, check_weights, to_array
-from hopf_jax.runtime import did_you_mean, suggest
+from hopf_jax.suggestions import did_you_mean, suggest
 
 Find = Callable[[Any, str], int]  # (what a node is called, what it is) -> its number.
 

@@ -47,7 +47,10 @@ def whole_program(
     def predict(params: Any, hop: HopGraph, x: Any, y: Any) -> tuple[Any, Any]:
         steps = _Steps(net, params, hop, x, y)
         h = run_hops(net.kernel, net.num_layers, steps)
-        return act(steps.call("readout", h)), h.astype(jnp.float32)
+        read: tuple[Any, ...] = (h,)
+        if net.kernel.votes is not None:
+            read = h, None, steps.call("votes", hop, y)
+        return act(steps.call("readout", *read)), h.astype(jnp.float32)
 
     def program(x: Any, edges: EdgeList, train: Any, labels: Any) -> jax.Array:
         hop = _hop_graph(edges, x.shape[0])

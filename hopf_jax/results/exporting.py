@@ -20,7 +20,8 @@ from hopf_jax.graph import Graph, Scaling
 from hopf_jax.inference import EdgeList, whole_program
 from hopf_jax.kernels import MODELS
 from hopf_jax.results.decisions import Decision
-from hopf_jax.runtime import did_you_mean, import_or_explain, new_folder
+from hopf_jax.runtime import import_or_explain, new_folder
+from hopf_jax.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
