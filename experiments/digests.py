@@ -25,6 +25,7 @@ _PRINTED: dict[str, Any] = {
     "features": "as-is",
     "training_summaries": "as-printed",
     "summary_dropout": 0.0,
+    "scale_summaries": False,
     "warm_start": True,
     "metric": "as-trained",
     "directions": "given",

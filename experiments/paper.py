@@ -242,6 +242,8 @@ PROTOCOL: Mapping[str, Any] = types.MappingProxyType(
         "metric": "as-trained",
         "directions": "given",
         "folds": 0,
+        "summary_dropout": None,
+        "scale_summaries": False,
         "bias": False,
         "init_weights": "fan-out",
         "weighted_loss": True,

@@ -176,7 +176,8 @@ class Config:
         (those of Algorithm 1, which hold their own labels).
       hidden_share: The share that is hidden if summaries are masked, one node at least.
         Above 0, up to 1.
-      summary_dropout: Dropout rate on label summaries; None for that of `dropout`.
+      summary_dropout: Dropout rate on label summaries, whose columns are few; None for
+        that of `dropout`.
       scale_summaries: Scale label summaries to the size of the features (the root mean
         square of their rows' norms), so that weight decay and learning rate treat both
         alike. Not with summary="hidden".
@@ -264,8 +265,8 @@ class Config:
     warm_start: bool = True
     training_summaries: Literal["as-printed", "masked", "cross-fitted"] = "masked"
     hidden_share: float = constrained(Number(0, 1, open_below=True), 0.5)
-    summary_dropout: float | None = constrained(Number(0, 1, open_above=True), None)
-    scale_summaries: bool = False
+    summary_dropout: float | None = constrained(Number(0, 1, open_above=True), 0.0)
+    scale_summaries: bool = True
     parts: int = constrained(Whole(2, 1000), 2)
     members: int = constrained(Whole(1, 1000), 1)
     folds: int | None = constrained(Whole(0, 1000), None)
@@ -392,6 +393,7 @@ def config_from_json(data: Mapping[str, Any]) -> Config:
     earlier: dict[str, Any] = {
         "features": "as-is",
         "training_summaries": "as-printed",
+        "scale_summaries": False,
         "summary_dropout": 0.0,
         "metric": "as-trained",
         "directions": "given",
