@@ -15,11 +15,10 @@ class PlainGraph:
         features = graph.features
         dense = features.toarray() if sp.issparse(features) else features
         self.features = dict(zip(names, np.asarray(dense), strict=True))
-        rows = zip(graph.labels, graph.train, graph.validation, strict=True)
-        self.labels = {
-            name: (row, train, validation)
-            for name, (row, train, validation) in zip(names, rows, strict=True)
-        }
+        rows = zip(
+            graph.labels, graph.train, graph.validation, graph.known, strict=True
+        )
+        self.labels = dict(zip(names, rows, strict=True))
         entries = graph.adjacency.tocoo()
         names = list(names)
         ends = zip(*entries.coords, entries.data.tolist(), strict=True)
@@ -55,8 +54,8 @@ class PlainGraph:
         pairs, weights = list(self.edges), list(self.edges.values())
         width = like.num_labels
         labels = np.array([self.labels[n][0] for n in names], float).reshape(-1, width)
-        labels[labels.sum(axis=1) == 0] = np.nan
-        masks = np.array([self.labels[name][1:] for name in names], bool)
+        labels[[not self.labels[name][3] for name in names]] = np.nan
+        masks = np.array([self.labels[name][1:3] for name in names], bool)
         return Graph.from_edges(
             [source for source, _ in pairs],
             [target for _, target in pairs],
@@ -88,7 +87,7 @@ def random_changes(plain, rng, number):
         pairs[0] = pairs[0][::-1]
         changes = {"add_nodes": {own: row}, "add_edges": [(*p, *triple) for p in pairs]}
         plain.features[own] = row
-        plain.labels[own] = (np.zeros(like.num_labels, np.uint8), False, False)
+        plain.labels[own] = (np.zeros(like.num_labels, np.uint8), *[False] * 3)
         for pair in pairs:
             plain.add(*pair, *triple)
     elif kind == 1 and len(names) > 9:
@@ -115,12 +114,12 @@ def random_changes(plain, rng, number):
         label = np.zeros(like.num_labels, np.uint8)
         if rng.random() < 0.3:
             changes = {"labels": {node: None}}
-            plain.labels[node] = (label, False, False)
+            plain.labels[node] = (label, *[False] * 3)
         else:
             label[int(rng.integers(len(label)))] = 1
             own = label if like.multilabel else like.label_names[int(label.argmax())]
             changes = {"labels": {node: own}}
-            plain.labels[node] = (label, True, False)
+            plain.labels[node] = (label, True, False, True)
     else:
         (node,) = pick()
         row = rng.normal(size=like.num_features).astype("f")

@@ -89,8 +89,8 @@ class EditableGraph:
                 found = None
             if found is not None:
                 return found
-        elif type(node) is int and 0 <= node < self.num_nodes:
-            return node if self.compact else int(self.slots()[node])
+        elif _is_whole(node) and 0 <= node < self.num_nodes:
+            return int(node if self.compact else self.slots()[node])
         # Ids of named nodes, and the message for what is no node.
         slots = self.slots()
         names = [self._called[i] for i in slots] if self.schema.named else ()
@@ -360,6 +360,10 @@ class ReadEdges:
         counts = np.bincount(found // width, minlength=len(rows))
         self.rows.replace(rows, counts, found % width, largest, journal)
         return rows
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _schema_of(graph: Graph, labels: tuple[Label, ...]) -> Schema:

@@ -12,6 +12,7 @@ from hopf_jax.inference.summaries import (
     reads_apart,
     replay,
 )
+from hopf_jax.inference.traced_replay import EdgeList, whole_program
 from hopf_jax.inference.whole_graph import (
     Chunk,
     WholeGraph,
@@ -19,4 +20,3 @@ from hopf_jax.inference.whole_graph import (
     nodes_by_distance,
     process_share,
 )
-from hopf_jax.inference.whole_program import EdgeList, whole_program

@@ -25,7 +25,7 @@ from hopf_jax.inference.summaries import (
     output,
     reads_apart,
 )
-from hopf_jax.kernels import Net, Products, Signals, run_hops
+from hopf_jax.kernels import Aggregate, Net, Products, Signals, run_hops
 from hopf_jax.runtime import check_memory
 
 _MOST_EDGES = 1 << 15  # Per program call, unless one node has more.
@@ -208,6 +208,7 @@ class KeptReplay:
         frozen: bool,
         journal: Journal,
         alive: np.ndarray | None = None,
+        only: np.ndarray | None = None,
     ) -> Followed:
         """Compute what depends on a change.
 
@@ -222,14 +223,18 @@ class KeptReplay:
           frozen: Only new and labelled nodes change their label summaries.
           journal: What takes it back.
           alive: Slots of all nodes, which caution by share ranks.
+          only: The slots whose outputs are asked for, if not all: what only others read
+            is left as it was, so that the change has to be taken back.
         """
         kernel = self.net.kernel
         steps = _Steps(self, num_slots, new, tolerance, journal)
         steps.revised = _union([revised, new], num_slots)
         base = [rows, new]
-        if kernel.psi:  # They may read the degrees of whom they read.
+        if kernel.psi and _reads_degrees(kernel.aggregate):
             base.append(self._readers(rows))
         steps.base, steps.labelled = _union(base, num_slots), labelled
+        if only is not None and self.config.caution != "share":
+            steps.balls = self._balls(only, num_slots)
         summarised = steps.revised_signal("y", new)
         for t, params in enumerate(self._weights):
             steps.begin(t, params, summarised)
@@ -305,6 +310,17 @@ class KeptReplay:
         ]
         return steps.write(self._read[t], slots, np.stack(read, axis=1), scale)
 
+    def _balls(self, slots: np.ndarray, num_slots: int) -> list[np.ndarray]:
+        """Return what some slots read within 0, 1, ... hops, while that is little."""
+        rows, balls = self.edges.rows, [slots]
+        for _ in range(len(self._weights) * max(1, self.net.num_layers)):
+            senders = rows.columns[rows.entries(balls[-1])[0]]
+            found = _union([balls[-1], senders], num_slots)
+            if len(found) > num_slots // 2:
+                break
+            balls.append(found)
+        return balls
+
     def _readers(self, slots: np.ndarray) -> np.ndarray:
         readers = self.edges.readers
         return readers.columns[readers.entries(slots)[0]]
@@ -329,6 +345,7 @@ class _Steps:
         self.tolerance, self.net = tolerance, replay.net
         self.first_new = int(new[0]) if len(new) else num_slots
         self.revised = self.base = self.labelled = new
+        self.balls: list[np.ndarray] = []
         self._computed: list[np.ndarray] = []
         kernel = self.net.kernel
         self._multiplied = multiplies_once(kernel) and self.net.num_layers > 0
@@ -382,7 +399,7 @@ class _Steps:
             read = set(kernel.psi)
             read |= {"h"} if not apart and "h0" in read else set()
             parts.append(self._reached(k, [s for n, s in signals.items() if n in read]))
-        slots = _union(parts, self.num_slots)
+        slots = self._asked(_union(parts, self.num_slots), away)
         if kernel.psi:
             self.pending[k].set(slots, 0, self.journal)
         self._computed.append(slots)
@@ -398,6 +415,14 @@ class _Steps:
         chunks = self._chunks(slots)
         parts = [np.asarray(f)[: len(c)] for f, c in zip(found, chunks, strict=True)]
         return _Signal(k, *self._set(k, slots, parts))
+
+    def _asked(self, slots: np.ndarray, away: int) -> np.ndarray:
+        """Return those slots from which `away` hops of this iteration are read on."""
+        later = len(self.replay._weights) - 1 - self.t
+        distance = later * max(1, self.net.num_layers) + away
+        if distance >= len(self.balls):
+            return slots
+        return np.intersect1d(slots, self.balls[distance], assume_unique=True)
 
     def _reached(self, k: int, signals: list[_Signal]) -> np.ndarray:
         """Return the slots whose neighbours changed by more than the tolerance.
@@ -447,6 +472,7 @@ class _Steps:
                 [self.base, self.labelled, *(each.changed for each in hops)],
                 self.num_slots,
             )
+            slots = self._asked(slots, 0)
             self._computed.append(slots)
             chunks, parts = list(self._chunks(slots)), []
             for chunk in chunks:
@@ -601,6 +627,12 @@ def _union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
 def _power(count: int, least: int) -> int:
     """Return the power of two at or above a count, `least` or more."""
     return max(least, 1 << max(count - 1, 0).bit_length())
+
+
+def _reads_degrees(aggregate: Aggregate) -> bool:
+    """Return whether nodes may read the degrees of their neighbours."""
+    share = aggregate.share
+    return share is None or share(1.0, 1.0) != share(1.0, 2.0)
 
 
 def multiplies_once(kernel: Any) -> bool:

@@ -61,7 +61,8 @@ class Aggregate:
       of_products: Not linear, but x is Psi W_psi already, of the hidden width, and so
         is the result (attention).
       share: (degree of the receiver, degree of the sender) -> how much of x of a sender
-        reaches a receiver over an edge of weight 1, at most; None if all of it can.
+        reaches a receiver over an edge of weight 1, at most; None if all of it can. It
+        depends on the sender's degree where `apply` reads that.
     """
 
     name: str

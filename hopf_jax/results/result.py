@@ -128,6 +128,10 @@ class Result(AnsweringTypos):
         """Finds nodes of the fitted graph by their names or ids."""
         return NodeIndex(self.node_names, len(self.probabilities))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what `update` keeps, which is large and holds a lock.
+        return {name: v for name, v in self.__dict__.items() if name != "_at"}
+
     @property
     def model(self) -> str:
         """Name of the kernel in `hopf_jax.MODELS`, or "own kernel"."""

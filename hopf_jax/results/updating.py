@@ -171,6 +171,7 @@ class _Step(NamedTuple):
       changes: What changed.
       slots: Slots whose output changed, from `old` [n, C] to `new`.
       depth: Number of versions before.
+      frozen: Whether label summaries stayed behind.
     """
 
     before: Update | None
@@ -179,6 +180,7 @@ class _Step(NamedTuple):
     old: np.ndarray
     new: np.ndarray
     depth: int
+    frozen: bool = False
 
 
 class _Followed:
@@ -191,7 +193,6 @@ class _Followed:
         self.result, self.base = result, graph
         self._lock = threading.RLock()
         self._journal: Journal = []
-        self.frozen = False  # Whether summaries stayed behind in some update.
         self._why = _why_all(result)
         kernel, config = result.kernel, result.config
         result._check_labels(graph)
@@ -239,14 +240,14 @@ class _Followed:
             except BaseException:
                 undo(journal)
                 raise
-            self._journal, self.frozen = journal, self.frozen or frozen
-            self.at = self._made(at, read, touched, found, dropped)
+            self._journal = journal
+            self.at = self._made(at, read, touched, found, dropped, frozen)
             return self.at
 
     def predict_new(self, at: Update, features: Any, neighbours: Any) -> NewNode:
         """Return the prediction for one more node of version `at`."""
         with self._lock:
-            fresh = self._somewhere_else(at, self.frozen)
+            fresh = self._somewhere_else(at, at._step.frozen)
             if fresh is not None:
                 return fresh.predict_new(features, neighbours)
             named = self._nodes.schema.named
@@ -261,7 +262,8 @@ class _Followed:
                 return _new_node(self.result, said)
             journal: Journal = []
             try:
-                _, found = self._apply(read, TOLERANCE, self.frozen, journal)
+                frozen = at._step.frozen
+                _, found = self._apply(read, TOLERANCE, frozen, journal, new_only=True)
                 said = self.result.decision.correct(found.new[-1:])
             finally:
                 undo(journal)
@@ -343,7 +345,7 @@ class _Followed:
         if self.at._step.before is at and self._journal:
             undo(self._journal)
             self.at = at
-        stale = self.frozen and not frozen
+        stale = at._step.frozen and not frozen
         if at is self.at and not stale and at._step.depth < _MOST_CHANGES:
             return None
         at._fresh = _Followed(self.result, at.graph).first
@@ -361,9 +363,17 @@ class _Followed:
         return read
 
     def _apply(
-        self, read: Changes, tolerance: float, frozen: bool, journal: Journal
+        self,
+        read: Changes,
+        tolerance: float,
+        frozen: bool,
+        journal: Journal,
+        new_only: bool = False,
     ) -> tuple[Touched, Followed]:
-        """Change what is kept; `journal` takes it back."""
+        """Change what is kept; `journal` takes it back.
+
+        With `new_only` only new nodes are predicted, and it has to be taken back.
+        """
         touched = self._nodes.apply(read, journal)
         self._replay.reach(self._nodes.num_slots)
         for slots, rows in (
@@ -376,10 +386,16 @@ class _Followed:
         if not self._why:
             rows = self._edges.refresh(rows, journal)
         touched = touched._replace(rows=rows)
-        return touched, self._follow(touched, tolerance, frozen, journal)
+        only = touched.new if new_only else None
+        return touched, self._follow(touched, tolerance, frozen, journal, only)
 
     def _follow(
-        self, touched: Touched, tolerance: float, frozen: bool, journal: Journal
+        self,
+        touched: Touched,
+        tolerance: float,
+        frozen: bool,
+        journal: Journal,
+        only: np.ndarray | None = None,
     ) -> Followed:
         nodes = self._nodes
         by_share = self.result.config.caution == "share"
@@ -392,6 +408,7 @@ class _Followed:
             frozen=frozen,
             journal=journal,
             alive=nodes.slots() if by_share else None,
+            only=only,
         )
 
     def _scaled(self, rows: Any) -> Any:
@@ -406,6 +423,7 @@ class _Followed:
         touched: Touched,
         found: Followed,
         dropped: list[Any],
+        frozen: bool,
     ) -> Update:
         """Return the version that was just made."""
         kept = found.slots
@@ -428,7 +446,8 @@ class _Followed:
             num_nodes=self._nodes.num_nodes,
             before=_called_labels(self.result, before[moved], fresh[moved]),
         )
-        step = _Step(at, read, kept, found.old, found.new, at._step.depth + 1)
+        frozen = at._step.frozen or frozen
+        step = _Step(at, read, kept, found.old, found.new, at._step.depth + 1, frozen)
         return Update(self, about, step)
 
     def _why_labels(self, read: Changes) -> bool:

@@ -1,6 +1,7 @@
 """Predictions follow changes of a graph, and equal those of a replay."""
 
 import dataclasses
+import pickle
 
 import networkx as nx
 import numpy as np
@@ -13,7 +14,7 @@ from tests.changes import PlainGraph, random_changes
 
 QUICK = Config(hidden_size=5, num_iterations=3, max_epochs=3, min_epochs=1)
 # The others, by an aggregator or a readout of their own, take longer.
-FIRST = ("i-nip-mean", "gcn", "gat")
+FIRST = ("i-nip-mean", "gcn")
 
 
 def named(graph):
@@ -54,7 +55,7 @@ def change_and_compare(result, graph, count, **how):
 )
 def test_it_equals_a_replay_on_the_graph_made_anew(model, kind):
     graph = named(graphs.tiny(kind))
-    change_and_compare(fitted(graph, model), graph, 14)
+    change_and_compare(fitted(graph, model), graph, 10)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +99,13 @@ def on_a_path():
 def test_nothing_else_is_computed(on_a_path):
     graph, result = on_a_path
     start = result.update(graph)
-    now = start.update(features={30: [9, -9, 9, -9]}, tolerance=0)
+    now = start.update(features={50: [9, -9, 9, -9]}, tolerance=0)
     iterations, reach = result.iteration, 1
     assert now.recomputed == 1 + 2 * reach * iterations
-    far = abs(np.arange(60) - 30) > reach * iterations
+    far = abs(np.arange(60) - 50) > reach * iterations
     before, after = start.predict_proba(), now.predict_proba()
     np.testing.assert_array_equal(before[far], after[far])
-    assert set(now.changed) <= set(np.flatnonzero(~far).tolist()) and 30 in now.changed
+    assert set(now.changed) <= set(np.flatnonzero(~far).tolist()) and 50 in now.changed
     assert set(now.relabelled) <= set(now.changed)
     frame = now.to_frame()
     assert frame["node"].tolist() == now.changed
@@ -125,14 +126,14 @@ def test_a_known_label_is_read_by_others_from_the_second_iteration(on_a_path):
 
 def test_frozen_summaries_reach_one_iteration_only(on_a_path):
     graph, result = on_a_path
-    now = result.update(graph, features={30: [9, -9, 9, -9]}, frozen=True, tolerance=0)
+    now = result.update(graph, features={50: [9, -9, 9, -9]}, frozen=True, tolerance=0)
     assert now.recomputed == 3
-    far = abs(np.arange(60) - 30) > 1
+    far = abs(np.arange(60) - 50) > 1
     np.testing.assert_array_equal(
         now.predict_proba()[far], result.update(graph).predict_proba()[far]
     )
     # What stayed behind is made good by an update that is not frozen.
-    later = now.update(features={31: [0, 0, 0, 1]})
+    later = now.update(features={49: [0, 0, 0, 1]})
     np.testing.assert_allclose(
         later.predict_proba(), result.predict_proba(later.graph), atol=1e-5
     )
@@ -140,10 +141,10 @@ def test_frozen_summaries_reach_one_iteration_only(on_a_path):
 
 def test_small_changes_add_up_until_they_are_followed(on_a_path):
     graph, result = on_a_path
-    now, row = result.update(graph), graph.features[30].copy()
-    for _ in range(60):
+    now, row = result.update(graph), graph.features[50].copy()
+    for _ in range(40):
         row += 1e-5
-        now = now.update(features={30: row})
+        now = now.update(features={50: row})
     want = result.predict_proba(now.graph)
     np.testing.assert_allclose(now.predict_proba(), want, atol=1e-5)
 
@@ -252,6 +253,13 @@ def test_mistakes_change_nothing(club, changes, message):
         club.update(**changes)
     now = club.update()
     assert now.num_nodes == 34 and now.graph.num_edges == club.graph.num_edges
+
+
+def test_a_result_is_pickled_without_what_it_keeps(on_a_path):
+    graph, result = on_a_path
+    now = result.update(graph)
+    copy = pickle.loads(pickle.dumps(now.result))
+    np.testing.assert_array_equal(copy.predict(), now.predict())
 
 
 def test_what_no_update_can_follow(tmp_path):
