@@ -86,7 +86,7 @@ def check_fields(instance: Any) -> None:
         own = as_python(getattr(instance, field.name))
         object.__setattr__(instance, field.name, own)
         constraint = field.metadata.get("constraint")
-        if getattr(instance, field.name) is None and field.default is None:
+        if getattr(instance, field.name) is None and type(None) in get_args(field.type):
             continue
         if field.type is bool:
             constraint = Choice((True, False))

@@ -61,6 +61,7 @@ EXECUTION = {
     "memory_budget": WHOLE,
     "chunk_edges": (*WHOLE, 0),
     "shared_programs": (1, None),
+    "other_devices": (1, None),
 }
 GOOD = {
     "num_hops": (0, 16),
