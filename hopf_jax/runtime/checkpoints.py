@@ -22,6 +22,7 @@ import numpy as np
 from hopf_jax.config import Whole, check
 from hopf_jax.runtime.publishing import TemporaryError, held_folder
 from hopf_jax.runtime.signals import Interruption, saved_at_signals
+from hopf_jax.runtime.untrusted import open_regular
 
 _KEPT = 2  # Checkpoints: one to spare in case the newest is damaged.
 _COST = 0.05  # Largest share of the time that checkpoints may take.
@@ -235,7 +236,7 @@ class Checkpoints:
             return
         for name in self._names():
             if _number(name) < self._known[0]:
-                (self._folder / name).rmtree()
+                _remove(self._folder / name)
 
     def _check(self, found: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
         mine, folder = self._identity, self._folder.parent
@@ -304,7 +305,18 @@ def read_checkpoint(folder: str | os.PathLike) -> Packed:
         return _read(reader, epath.Path(folder).absolute())
 
 
+def _remove(folder: Any) -> None:
+    """Delete a folder, or a link to one, but not what a link leads to."""
+    if os.path.islink(folder):
+        folder.unlink()
+    else:
+        folder.rmtree()
+
+
 def _read(reader: Any, folder: Any) -> Packed:
+    for root, _, files in [] if "://" in os.fspath(folder) else os.walk(folder):
+        for name in files:  # Native code would wait for ever at a pipe.
+            open_regular(os.path.join(root, name)).close()
     arrays = reader.restore(folder / _ITEM)
     return _unseal(arrays), arrays
 

@@ -249,7 +249,8 @@ def held_folder(folder: pathlib.Path) -> Iterator[None]:
 
 def _lock(path: pathlib.Path) -> int | None:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # A link that someone planted would lead to a file elsewhere.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -251,12 +251,18 @@ def damage(folder, how):
             path.write_bytes(b"")
     elif how == "without its contents":
         shutil.rmtree(folder / "default")
+    elif how == "with a pipe":
+        largest.unlink()
+        os.mkfifo(largest)
     else:
         for path in files:
             path.unlink()
 
 
-@pytest.mark.parametrize("how", ["cut", "emptied", "removed", "without its contents"])
+DAMAGE = "cut", "emptied", "removed", "without its contents", "with a pipe"
+
+
+@pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path, how):
     stop(tmp_path, 5)
     older, newer = steps(tmp_path)
@@ -286,6 +292,17 @@ def test_stray_folders_cost_nothing(whole, tmp_path, stray):
         again, now = run(tmp_path)
     assert now == whole[1][3:]
     assert saved(again, tmp_path) == saved(whole[0], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["0", "99"])
+def test_what_a_link_leads_to_is_not_deleted(whole, tmp_path, name):
+    stop(tmp_path, 4)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    (tmp_path / "checkpoints" / name).symlink_to(tmp_path / "other")
+    with warnings.catch_warnings(action="ignore"):
+        assert run(tmp_path)[1] == whole[1][3:]
+    assert (tmp_path / "other" / "file").exists()
 
 
 def test_a_read_error_that_passes_loses_nothing(whole, tmp_path, monkeypatch):

@@ -210,6 +210,14 @@ def test_a_held_folder_is_refused_by_the_name_of_its_holder(tmp_path, ended):
     assert names(tmp_path) == []
 
 
+def test_a_lock_is_no_way_to_another_file(tmp_path):
+    (tmp_path / "precious").write_text("x" * 99)
+    (tmp_path / "run.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match=r"run\.lock"), held_folder(tmp_path):
+        pass
+    assert (tmp_path / "precious").read_text() == "x" * 99
+
+
 def test_a_thread_of_the_same_process_is_refused_too(tmp_path):
     found = []
 
