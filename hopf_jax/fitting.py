@@ -22,7 +22,6 @@ from hopf_jax.graph import (
     complete_split,
     fingerprint,
     learn_scaling,
-    row_norm,
 )
 from hopf_jax.inference import (
     WholeGraph,
@@ -38,7 +37,6 @@ from hopf_jax.kernels import (
     SOLVED_MODEL,
     Kernel,
     Net,
-    Sizes,
     find_kernel,
 )
 from hopf_jax.learning import (
@@ -62,7 +60,9 @@ from hopf_jax.learning import (
     learn,
     make_plan,
     make_team,
+    sizes_of,
     solve,
+    start_iteration,
 )
 from hopf_jax.results import (
     Result,
@@ -82,7 +82,6 @@ from hopf_jax.runtime import (
     TimeLeft,
     check_memory,
     checkpointed,
-    compiled,
     did_you_mean,
     is_main,
     releasing_programs,
@@ -726,37 +725,3 @@ def scale_features(
         for graph, (_, features) in zip(graphs, found, strict=True)
     ]
     return scaled, [scaling for scaling, _ in found]
-
-
-def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
-    """Return the layer widths of a kernel on a graph."""
-    features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
-    summary = 0
-    if kernel.iterative:
-        hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
-        summary = graph.num_labels if config.summary == "labels" else hidden_width
-    scaled = summary and config.scale_summaries and config.summary == "labels"
-    scale = row_norm(graph.features) if scaled else 1.0
-    return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
-
-
-@compiled(num_static=1)
-def _draw(net, seed, iteration):
-    """Return the key of an iteration and new weights, in one jitted call."""
-    key = jax.random.key(seed)
-    learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
-    return learn_key, net.init(init_key, method="declare")["params"]
-
-
-def start_iteration(
-    net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
-) -> tuple[jax.Array, Params]:
-    """Return the key of an iteration and the weights it starts from.
-
-    New weights, or the previous ones with a new output layer.
-    """
-    learn_key, fresh = _draw(net, np.uint32(seed), np.uint32(iteration))
-    if last is None or not warm_start:
-        return learn_key, fresh
-    new = {name: fresh[name] for name in fresh if name.endswith("_output")}
-    return learn_key, last | new

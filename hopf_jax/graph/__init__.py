@@ -7,6 +7,7 @@ from hopf_jax.graph.graph import SPLITS, Graph, as_graph
 from hopf_jax.graph.labels import Label, classes_from_json
 from hopf_jax.graph.mistakes import which_call
 from hopf_jax.graph.names import NodeIndex, names_from_json, names_to_json
+from hopf_jax.graph.part_graph import PartGraph
 from hopf_jax.graph.positions import fingerprint
 from hopf_jax.graph.scaling import Scaling, learn_scaling, select_columns
 from hopf_jax.graph.splits import (

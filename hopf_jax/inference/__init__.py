@@ -1,6 +1,6 @@
 """Predictions for all nodes, and the label summaries made of them."""
 
-from hopf_jax.inference.prediction import predict_logits
+from hopf_jax.inference.prediction import predict_logits, predict_own
 from hopf_jax.inference.summaries import (
     as_read,
     complete_iteration,
