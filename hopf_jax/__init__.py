@@ -10,6 +10,7 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
+from hopf_jax.parts import Parts, PartsResult, open_parts, partition
 from hopf_jax.results import Confidence, Explanation, Report, Result, load
 from hopf_jax.runtime import (
     HopfWarning,
@@ -44,6 +45,8 @@ __all__ = [
     "HOPFClassifier",
     "HopfWarning",
     "Kernel",
+    "Parts",
+    "PartsResult",
     "Report",
     "Result",
     "Row",
@@ -59,7 +62,9 @@ __all__ = [
     "load",
     "load_dataset",
     "open_graph",
+    "open_parts",
     "paper_split",
+    "partition",
     "processes",
     "show_versions",
     "split_graph",

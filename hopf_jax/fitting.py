@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax
 import numpy as np
@@ -34,6 +34,7 @@ from hopf_jax.inference import (
 )
 from hopf_jax.kernels import (
     CANDIDATES,
+    DEFAULT_MODEL,
     SOLVED_MODEL,
     Kernel,
     Net,
@@ -64,6 +65,7 @@ from hopf_jax.learning import (
     solve,
     start_iteration,
 )
+from hopf_jax.parts import Parts, PartsResult, fit_parts
 from hopf_jax.results import (
     Result,
     calibrate,
@@ -96,8 +98,16 @@ _log = logging.getLogger(__name__)
 _MOST_EDGES_READ = 10_000_000  # Per prediction of all nodes, by a candidate.
 
 
+@overload
+def fit(graph: Graph, *arguments: Any, **keywords: Any) -> Result: ...
+
+
+@overload
+def fit(graph: Parts, *arguments: Any, **keywords: Any) -> PartsResult: ...
+
+
 def fit(
-    graph: Graph,
+    graph: Graph | Parts,
     model: str | Kernel | None = None,
     config: Config | None = None,
     *,
@@ -108,7 +118,7 @@ def fit(
     checkpoint_every: int = 1,
     execution: Execution | None = None,
     **settings: Any,
-) -> Result:
+) -> Result | PartsResult:
     """Learn to predict the labels of a graph's nodes.
 
     Args:
@@ -137,7 +147,8 @@ def fit(
       settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
-      A `Result`: predictions, scores, history.
+      A `Result`: predictions, scores, history; of a graph in parts (`open_parts`) a
+      `PartsResult`.
 
     >>> from hopf_jax.datasets import make_chain
     >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
@@ -146,6 +157,19 @@ def fit(
     """
     config = with_settings(config, settings)
     execution = Execution() if execution is None else execution
+    if isinstance(graph, Parts):
+        check_settings(config, execution, seed)
+        return fit_parts(
+            graph,
+            DEFAULT_MODEL if model is None else model,
+            config,
+            seed=seed,
+            callbacks=callbacks,
+            progress=progress,
+            workdir=workdir,
+            checkpoint_every=checkpoint_every,
+            execution=execution,
+        )
     graph = as_graph(graph)
     check_arguments(graph, config, execution, seed)
     graph, folds, said = complete_split(graph, config.folds, seed, pool=model is None)
@@ -673,6 +697,11 @@ def check_arguments(
 ) -> None:
     """Raise `ValueError` for arguments of a wrong type."""
     as_graph(graph)
+    check_settings(config, execution, seed)
+
+
+def check_settings(config: Config, execution: Execution, seed: int) -> None:
+    """Raise `ValueError` for settings of a wrong type."""
     for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
             name = kind.__name__

@@ -31,6 +31,7 @@ class Local(NamedTuple):
 
     summary: Array | None  # [N, *], their label summaries
     train: Array  # [N], whether each is a training node
+    root: Array  # [N], whether each is a root of the batch, here or in another part
 
 
 class Batch(NamedTuple):

@@ -66,8 +66,15 @@ class Hiding(NamedTuple):
         others = (share - batch) / (1 - batch) if batch < share else 0.0
         return cls(known, *(np.uint32(x * (2**32 - 1)) for x in (roots, others)))
 
-    def hides(self, batch: Batch, words: jax.Array) -> jax.Array:
-        """Return which nodes of a batch are hidden, [N]: one real root at least."""
+    def hides(self, batch: Batch, words: jax.Array, by_node: bool = False) -> jax.Array:
+        """Return which nodes of a batch are hidden, [N]: one real root at least.
+
+        Args:
+          batch: The batch.
+          words: Random words of the step.
+          by_node: Whatever the padding is. Otherwise nodes beside the roots that take
+            the place of padded roots count as roots.
+        """
         ids = jnp.asarray(batch.graph.nodes["id"])
         draw = bits_at(words, _HIDING, ids)
         own = jnp.arange(draw.size) < batch.mask.shape[0]
@@ -76,10 +83,13 @@ class Hiding(NamedTuple):
         if batch.local is None:  # Else it is a share of a batch, and may have none.
             least = jnp.min(jnp.where(real, draw, jnp.uint32(2**32 - 1)))
             limit = jnp.maximum(limit, least)
+        own, known = real if by_node else own, self.known
+        if batch.local is not None:
+            own, known = map(jnp.asarray, (batch.local.root, batch.local.train))
+        elif known is not None:
+            known = known[ids]
         limit = jnp.where(own, limit, self.others)
         none = ~own & (self.others == 0)
-        known: Any = self.known
-        known = known[ids] if batch.local is None else jnp.asarray(batch.local.train)
         return known & (draw <= limit) & ~none
 
 
@@ -203,7 +213,7 @@ def batch_loss(
     net, objective = inputs.settled(net, objective)
     x, summary, neighbours = node_inputs(batch, inputs)
     if inputs.hiding is not None and words is not None:
-        hidden = inputs.hiding.hides(batch, words)
+        hidden = inputs.hiding.hides(batch, words, net.noise == "node")
         summary = jnp.where(hidden[:, None], 0, summary)
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}

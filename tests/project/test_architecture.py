@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Rooms and single modules, each of which may import those before it.
 ROOMS = [
     "config", "runtime", "graph", "metrics", "datasets", "baselines", "batching",
-    "kernels", "inference", "learning", "results", "fitting", "comparison",
+    "kernels", "inference", "learning", "results", "parts", "fitting", "comparison",
     "tuning", "sklearn_api", "__init__", "cli", "__main__",
 ]  # fmt: skip
 

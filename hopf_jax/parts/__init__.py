@@ -1,0 +1,6 @@
+"""Graphs divided into parts, and jobs whose processes hold some of them each."""
+
+from hopf_jax.parts.manifest import Part, Parts, open_parts
+from hopf_jax.parts.partitioning import partition
+from hopf_jax.parts.result import PartsResult
+from hopf_jax.parts.training import fit_parts
