@@ -83,7 +83,8 @@ class Hiding(NamedTuple):
         if batch.local is None:  # Else it is a share of a batch, and may have none.
             least = jnp.min(jnp.where(real, draw, jnp.uint32(2**32 - 1)))
             limit = jnp.maximum(limit, least)
-        own, known = real if by_node else own, self.known
+        known: Any = self.known
+        own = real if by_node else own
         if batch.local is not None:
             own, known = map(jnp.asarray, (batch.local.root, batch.local.train))
         elif known is not None:

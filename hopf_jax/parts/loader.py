@@ -70,6 +70,7 @@ class PartLoader:
 
     Args:
       held: The parts of this process, one per lane.
+      hoods: How subgraphs of each are extracted.
       roots: All roots, of all parts.
       how: How batches are made and stored.
       seed: Seed of the order of batches.
@@ -79,6 +80,7 @@ class PartLoader:
     def __init__(
         self,
         held: Sequence[Part],
+        hoods: Sequence[Neighborhoods],
         roots: Roots,
         how: LoaderSettings,
         seed: int,
@@ -88,7 +90,7 @@ class PartLoader:
         self._kept: Any = None
         self._summaries: Sequence[np.ndarray] | None = None
         self._features = feature_placement(held[0].graph)
-        self._hoods = [Neighborhoods(part.graph, how.num_hops) for part in held]
+        self._hoods = hoods
         # The places of the own roots of each batch, part by part.
         self.roots = [
             [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hopf_jax.config import Whole
+from hopf_jax.config import Config, Execution, Whole
 from hopf_jax.graph import (
     SPLITS,
     Graph,
@@ -20,9 +20,14 @@ from hopf_jax.graph import (
     names_from_json,
     open_graph,
 )
+from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import load_npz, map_npy, read_json, sha256, text_table
 
 FORMAT = 1
+# Bytes of a process: Python, JAX and its compiler; for each training or validation
+# node, to deal it; and for each edge of a chunk, which has so many nodes at most.
+_PROGRAM = 450_000_000
+_PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
 MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
 PART, NAMES = "part.json", "names.json"  # In the folder of a part.
 ROOTS = {"train": "training-nodes", "validation": "validation-nodes"}
@@ -284,6 +289,40 @@ class Parts:
         _compare(self.folder, {SCALING: self.files[SCALING]})
         return read_scaling(self.folder / SCALING, self.feature_names)
 
+    def peak_bytes(
+        self,
+        kernel: Kernel,
+        config: Config,
+        processes: int,
+        chunk_edges: int = Execution.chunk_edges,
+    ) -> int:
+        """Return how much memory `fit` takes in the process that takes most.
+
+        Without batches, which `Execution.memory_budget` bounds, and without pages of
+        files, which the system can take back. On a CPU.
+
+        Args:
+          kernel: The kernel.
+          config: Its settings.
+          processes: Number of processes of the job.
+          chunk_edges: As in `Execution`.
+        """
+        hidden, labels = config.hidden_size, self.num_labels
+        layers = kernel.num_layers(config.num_hops)
+        peaks = []
+        for process in range(processes):
+            held = [self.parts[i] for i in self.held_by(process, processes)]
+            kept = sum(4 * p.num_nodes + len(SPLITS) * p.num_own for p in held)
+            one = max(_predicting(p, kernel, layers, hidden, labels) for p in held)
+            nodes = max(1, sum(p.num_nodes for p in held))
+            mean = sum(p.edges for p in held) / nodes
+            chunk = min(
+                chunk_edges, _NODES_PER_CHUNK * mean, max(p.edges for p in held)
+            )
+            peaks.append(kept + one + _PER_CHUNK_EDGE * chunk)
+        roots = self.count("train") + self.count("validation")
+        return int(_PROGRAM + max(peaks) + _PER_ROOT * roots)
+
     @property
     def halo_factor(self) -> float:
         """Number of nodes that all parts hold together, per node of the graph."""
@@ -326,6 +365,24 @@ class Parts:
             f"halo of {self.hops} hops, {self.halo_factor:.2f} times the nodes, "
             f"{self.cut / max(1, self.num_edges):.1%} of the edges cut)"
         )
+
+
+def _predicting(
+    part: PartInfo, kernel: Kernel, layers: int, hidden: int, labels: int
+) -> int:
+    """Return the bytes of the arrays in which the nodes of a part are predicted."""
+    within = [part.within[min(k, len(part.within) - 1)] for k in range(layers + 1)]
+    first = within[layers] if kernel.input_layer else within[max(0, layers - 1)]
+    stored = first if kernel.input_layer or kernel.embeds else 0
+    rows = [
+        within[layers - k] + (within[layers - k + 1] if k > 1 else 0)
+        for k in range(1, layers + 1)
+    ]
+    width = hidden * (2 if kernel.concat else 1)
+    states = 4 * (hidden * stored + width * max(rows, default=0))
+    outputs = 4 * labels * part.num_own
+    places = 2 * 4 * part.num_nodes
+    return places + max(states + outputs, 4 * outputs)
 
 
 def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from hopf_jax.batching import Neighborhoods
 from hopf_jax.config import Config
 from hopf_jax.learning import Member, Plan, Population, weights_of_counts
 from hopf_jax.parts.loader import PartLoader, deal_roots
@@ -30,10 +31,13 @@ class PartPopulation(Population):
         (member,), sharding = self.members, plan.sharding
         assert isinstance(sharding, StepSharding)
         pair = ("train", plan.training), ("validation", plan.validation)
+        hops = plan.training.num_hops
+        hoods = [Neighborhoods(part.graph, hops) for part in self._held]
         self.loaders = [
             tuple(
                 PartLoader(
                     self._held,
+                    hoods,
                     deal_roots(self._parts, name, how, member.seed),
                     how,
                     member.seed,

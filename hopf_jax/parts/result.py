@@ -26,14 +26,12 @@ class PartsResult:
       parts: The graph.
       held: The parts of this process.
       store: Where their outputs are.
-      kept: Keeps a temporary folder alive.
     """
 
     model: Result
     parts: Parts
     held: Mapping[int, Part]
     store: Store
-    kept: Any = None
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:

@@ -6,8 +6,11 @@ never changed: a run that is resumed finds those of the iteration it goes on fro
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -22,11 +25,14 @@ class Store:
     """Arrays of the parts that a process holds.
 
     Args:
-      folder: Where they are; every part has a folder of its own in it.
+      workdir: Where they are; None for a folder that goes with this object.
     """
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
+    def __init__(self, workdir: str | os.PathLike | None):
+        if workdir is None:
+            workdir = tempfile.mkdtemp(prefix="hopf-parts-")
+            weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+        self._folder = pathlib.Path(workdir).expanduser() / "parts"
 
     def _of(self, part: Part, iteration: int) -> pathlib.Path:
         return self._folder / folder_of(part.number) / f"iteration-{iteration}"

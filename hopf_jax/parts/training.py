@@ -4,8 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import pathlib
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -160,11 +158,7 @@ def fit_parts(
     plan = make_plan(first, kernel, lanes, execution)
     net = make_net(kernel, config, sizes_of(first, kernel, config))
     objective = Objective.of(config, parts.multilabel)
-    temporary = None
-    if workdir is None:
-        temporary = tempfile.TemporaryDirectory(prefix="hopf-parts-")
-    folder = pathlib.Path(temporary.name if temporary else os.fspath(workdir or ""))
-    run_of = _Run(parts, held, net, config, plan, Store(folder / "parts"))
+    run_of = _Run(parts, held, net, config, plan, Store(workdir))
     identity = identify([], kernel, config, [seed]) | {"parts": parts.digest}
     notes = plan.notes | {"processes": count}
     with checkpointed(workdir, lambda: identity, checkpoint_every, notes) as (
@@ -213,7 +207,7 @@ def fit_parts(
         execution=dataclasses.replace(execution, devices=None),
     )
     by_number = {part.number: part for part in held}
-    return PartsResult(result, parts, by_number, run_of.store, temporary)
+    return PartsResult(result, parts, by_number, run_of.store)
 
 
 class _Run:
@@ -425,9 +419,9 @@ class _Run:
         read = None if summary is None else self._as_read(part, t, summary)
 
         def predict(member: int, own: np.ndarray | None) -> Any:
-            places = np.arange(part.num_own)
             edges, halo = self.plan.chunk_edges, self.plan.halo
-            whole = WholeGraph(part.graph, edges, places, halo)
+            within = self.parts.parts[part.number].within
+            whole = WholeGraph(part.graph, edges, halo=halo, counts=within)
             return predict_own(self.net, params, whole, read)
 
         return complete_iteration(
