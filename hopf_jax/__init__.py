@@ -10,7 +10,13 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
-from hopf_jax.parts import Parts, PartsResult, open_parts, partition
+from hopf_jax.parts import (
+    Parts,
+    PartsResult,
+    import_tables,
+    open_parts,
+    partition,
+)
 from hopf_jax.results import Confidence, Explanation, Report, Result, load
 from hopf_jax.runtime import (
     HopfWarning,
@@ -58,6 +64,7 @@ __all__ = [
     "fit",
     "fit_baseline",
     "fit_folds",
+    "import_tables",
     "keep_programs",
     "load",
     "load_dataset",

@@ -188,13 +188,22 @@ def _add_partition(commands: Any) -> None:
     summary = "divide a graph into parts, for a job of several processes"
     epilog = (
         "Prints cut, halo and balance. A partitioning that was stopped goes on with\n"
-        "the same command.\n\n"
+        "the same command. Tables are as for `hopf fit`, but not npz, with names of\n"
+        "columns; they may be larger than memory.\n\n"
     )
     parser = _add_command(commands, "partition", summary, epilog)
     add, default = parser.add_argument, "(default: %(default)s)"
-    source = "folder that hopf_jax.write_graph wrote"
+    source = (
+        "folder of a graph that hopf_jax.write_graph wrote; a folder in the format of "
+        "the Open Graph Benchmark; or a table of edges"
+    )
     add("graph", type=pathlib.Path, metavar="GRAPH", help=source)
     add("--out", type=pathlib.Path, required=True, help="folder to write")
+    add("--nodes", metavar="FILE", help="table of nodes, if GRAPH is one of edges")
+    add("--labels", metavar="FILE", help="table of labels, likewise")
+    add("--directed", action="store_true", help="edges of tables have a direction")
+    kept = "folder for the graph of tables, which is kept (default: OUT-graph)"
+    add("--keep", type=pathlib.Path, metavar="FOLDER", help=kept)
     add("--parts", type=int, default=8, help=f"number of parts {default}")
     halo = f"hops of the halo: the model's num_hops, at least {default}"
     add("--hops", type=int, default=2, help=halo)

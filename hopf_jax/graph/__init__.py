@@ -20,7 +20,12 @@ from hopf_jax.graph.splits import (
     split_graph,
     stratified_folds,
 )
-from hopf_jax.graph.storage import new_graph_folder, open_graph, write_graph
+from hopf_jax.graph.storage import (
+    GRAPH_FILE,
+    new_graph_folder,
+    open_graph,
+    write_graph,
+)
 from hopf_jax.graph.validation import (
     check_csr,
     check_ids,

@@ -21,7 +21,14 @@ from hopf_jax.graph import (
     open_graph,
 )
 from hopf_jax.kernels import Kernel
-from hopf_jax.runtime import load_npz, map_npy, read_json, sha256, text_table
+from hopf_jax.runtime import (
+    import_or_explain,
+    load_npz,
+    map_npy,
+    read_json,
+    sha256,
+    text_table,
+)
 
 FORMAT = 1
 # Bytes of a process: Python, JAX and its compiler; for each training or validation
@@ -29,7 +36,7 @@ FORMAT = 1
 _PROGRAM = 450_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
 MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
-PART, NAMES = "part.json", "names.json"  # In the folder of a part.
+PART, NAMES, NAMES_TABLE = "part.json", "names.json", "names.parquet"
 ROOTS = {"train": "training-nodes", "validation": "validation-nodes"}
 
 
@@ -89,7 +96,7 @@ class Part:
       own: Its own nodes alone, without edges and features.
       sends: Places of own nodes that others ask for, part after part.
       receive: Places of the nodes of the halo, by the part that owns them.
-      names: Names of its own nodes, or ().
+      folder: Where it is.
     """
 
     number: int
@@ -98,7 +105,17 @@ class Part:
     own: Graph
     sends: np.ndarray
     receive: np.ndarray
-    names: tuple[Any, ...] = ()
+    folder: pathlib.Path
+
+    def read_names(self) -> tuple[Any, ...]:
+        """Return the names of its own nodes, or () if nodes have none."""
+        if (self.folder / NAMES_TABLE).exists():
+            arrow = import_or_explain("pyarrow.parquet", "read_names", "pyarrow")
+            (column,) = arrow.read_table(self.folder / NAMES_TABLE).columns
+            return tuple(column.to_pylist())
+        if (self.folder / NAMES).exists():
+            return names_from_json(read_json(self.folder / NAMES), self.num_own)
+        return ()
 
     @property
     def num_own(self) -> int:
@@ -216,9 +233,6 @@ class Parts:
                 for name in ("ids", "degrees", "receive")
             )
             sends = map_npy(self.folder / shared)
-            names: tuple[Any, ...] = ()
-            if (folder / NAMES).exists():
-                names = names_from_json(read_json(folder / NAMES), info.num_own)
         except OSError as error:
             raise ValueError(f"{folder} cannot be read: {error}.") from error
         n, own = info.num_nodes, info.num_own
@@ -237,7 +251,7 @@ class Parts:
         part = PartGraph(**fields, degrees=degrees)
         masks = {n: np.asarray(getattr(graph, n)[:own]) for n in ("known", *SPLITS)}
         alone = self.without_edges(graph.labels[:own], masks)
-        return Part(number, part, ids, alone, sends, receive, names)
+        return Part(number, part, ids, alone, sends, receive, folder)
 
     def without_edges(
         self, labels: np.ndarray, masks: Mapping[str, np.ndarray]

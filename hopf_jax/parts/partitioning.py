@@ -42,6 +42,7 @@ from hopf_jax.parts.manifest import (
     FORMAT,
     MANIFEST,
     NAMES,
+    NAMES_TABLE,
     PART,
     ROOTS,
     SCALING,
@@ -52,6 +53,7 @@ from hopf_jax.parts.manifest import (
     sends_of,
 )
 from hopf_jax.runtime import (
+    import_or_explain,
     new_folder,
     physical_memory,
     read_json,
@@ -63,6 +65,7 @@ from hopf_jax.runtime import (
 
 _PROGRESS = "partition.json"
 _ROWS_AT_ONCE = 1 << 15
+_NAMES_AT_ONCE = 1 << 20
 _LEAST_MEMORY = 1 << 28
 
 Say = Callable[[str], object]
@@ -199,7 +202,8 @@ class _Writer:
         self.graph, self.folder, self.about, self.say = graph, folder, about, say
         self.parts, self.hops = about["parts"], about["hops"]
         self.scaling: Scaling | None = None
-        self._at: tuple[np.ndarray, np.ndarray] | None = None
+        names = pathlib.Path(about["source"]) / NAMES_TABLE
+        self.names = names if names.exists() else None
 
     def assign(self, memory: int) -> None:
         """Decide which part each node belongs to."""
@@ -264,7 +268,9 @@ class _Writer:
             np.save(made / "degrees.npy", self._degrees(nodes))
             np.save(made / "receive.npy", receive)
             np.save(made / "request.npy", self.rank[halo[order]])
-            if graph.node_names:
+            if self.names is not None:
+                self._write_names(made, own)
+            elif graph.node_names:
                 names = names_to_json([graph.node_names[i] for i in own])
                 (made / NAMES).write_text(json.dumps(names) + "\n")
             sets = ("known", "train", "validation", "test")
@@ -287,6 +293,20 @@ class _Writer:
             f"Part {part}: {within[0]:,} own nodes, {within[-1] - within[0]:,} in the "
             f"halo, {data['edges']:,} edges."
         )
+
+    def _write_names(self, made: pathlib.Path, own: np.ndarray) -> None:
+        """Write the names of own nodes, out of a table of those of all nodes."""
+        arrow = import_or_explain("pyarrow", "partition")
+        parquet = import_or_explain("pyarrow.parquet", "partition", "pyarrow")
+        start, source = 0, parquet.ParquetFile(self.names)
+        schema = source.schema_arrow
+        with parquet.ParquetWriter(made / NAMES_TABLE, schema) as writer:
+            for batch in source.iter_batches(_NAMES_AT_ONCE):
+                stop = start + batch.num_rows
+                here = own[np.searchsorted(own, start) : np.searchsorted(own, stop)]
+                rows = arrow.Table.from_batches([batch]).take(here - start)
+                writer.write_table(rows)
+                start = stop
 
     @property
     def num_features(self) -> int:

@@ -91,10 +91,12 @@ class PartsResult:
             said = self._output(number)
 
             def write(file: Any, part: Part = part, said: np.ndarray = said) -> None:
-                writer = None
+                names, writer = part.read_names(), None
                 for start in range(0, len(said), _ROWS_AT_ONCE):
                     rows = slice(start, min(start + _ROWS_AT_ONCE, len(said)))
-                    frame = self._frame(part, said[rows], rows)
+                    frame = self._frame(said[rows], names[rows])
+                    if not names:
+                        frame["node"] = part.ids[rows]
                     table = arrow.Table.from_pandas(frame, preserve_index=False)
                     writer = writer or parquet.ParquetWriter(file, table.schema)
                     writer.write_table(table)
@@ -105,14 +107,10 @@ class PartsResult:
             write_atomically(paths[-1], write)
         return paths
 
-    def _frame(self, part: Part, said: np.ndarray, rows: slice) -> Any:
+    def _frame(self, said: np.ndarray, names: tuple[Any, ...]) -> Any:
         said = self.model.decision.correct(np.asarray(said))
-        names = part.names[rows]
         some = dataclasses.replace(self.model, probabilities=said, node_names=names)
-        frame = some.to_frame()
-        if not names:
-            frame["node"] = part.ids[rows]
-        return frame
+        return some.to_frame()
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the model in one file, which `hopf_jax.load` reads, without predictions.
