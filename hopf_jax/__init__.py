@@ -10,6 +10,13 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
+from hopf_jax.parts import (
+    Parts,
+    PartsResult,
+    import_tables,
+    open_parts,
+    partition,
+)
 from hopf_jax.results import (
     Confidence,
     Explanation,
@@ -53,6 +60,8 @@ __all__ = [
     "HopfWarning",
     "Kernel",
     "NewNode",
+    "Parts",
+    "PartsResult",
     "Report",
     "Result",
     "Row",
@@ -65,11 +74,14 @@ __all__ = [
     "fit",
     "fit_baseline",
     "fit_folds",
+    "import_tables",
     "keep_programs",
     "load",
     "load_dataset",
     "open_graph",
+    "open_parts",
     "paper_split",
+    "partition",
     "processes",
     "show_versions",
     "split_graph",

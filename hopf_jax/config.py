@@ -228,6 +228,9 @@ class Config:
         those of its neighbours, at the last hop but one (Laplacian smoothing). 0 or
         more.
       dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
+      noise: What random bits of dropout belong to, besides seed and batch: a place in
+        the "batch", or a "node". With "node" a batch can be divided among the parts of
+        a graph with the same numbers, as `open_parts` does.
       weighted_loss: Weight each label by its rarity among training nodes (WCE).
       clip: Largest absolute gradient per weight. Above 0.
       max_epochs: Maximum number of epochs per iteration. 1 or more.
@@ -284,6 +287,7 @@ class Config:
     l2: float = constrained(Number(0), 2e-3)
     smoothing: float = constrained(Number(0), 0.0)
     dropout: float = constrained(Number(0, 1, open_above=True), 0.5)
+    noise: Literal["batch", "node"] = "batch"
     weighted_loss: bool = False
     clip: float = constrained(_POSITIVE, 5.0)
     max_epochs: int = constrained(Whole(1), 2000)

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax
 import numpy as np
@@ -30,7 +30,6 @@ from hopf_jax.graph import (
     complete_split,
     fingerprint,
     learn_scaling,
-    row_norm,
 )
 from hopf_jax.inference import (
     WholeGraph,
@@ -43,10 +42,12 @@ from hopf_jax.inference import (
 )
 from hopf_jax.kernels import (
     CANDIDATES,
+    DEFAULT_MODEL,
+    LINEAR_MODEL,
     SOLVED_MODELS,
+    VOTING_MODEL,
     Kernel,
     Net,
-    Sizes,
     find_kernel,
 )
 from hopf_jax.learning import (
@@ -72,9 +73,12 @@ from hopf_jax.learning import (
     likely_best,
     make_plan,
     make_team,
+    sizes_of,
     solve,
+    start_iteration,
 )
 from hopf_jax.metrics import mean_loss
+from hopf_jax.parts import Parts, PartsResult, fit_parts
 from hopf_jax.results import (
     Result,
     calibrate,
@@ -92,7 +96,6 @@ from hopf_jax.runtime import (
     TimeLeft,
     check_memory,
     checkpointed,
-    compiled,
     is_main,
     releasing_programs,
     warn_once,
@@ -107,8 +110,16 @@ _MOST_EDGES_READ = 10_000_000  # Per prediction of all nodes, by a candidate.
 _ENOUGH_LABELS, _MOST_REPEATS = 200, 5  # To divide labels once, and how often else.
 
 
+@overload
+def fit(graph: Graph, *arguments: Any, **keywords: Any) -> Result: ...
+
+
+@overload
+def fit(graph: Parts, *arguments: Any, **keywords: Any) -> PartsResult: ...
+
+
 def fit(
-    graph: Graph,
+    graph: Graph | Parts,
     model: str | Kernel | None = None,
     config: Config | None = None,
     *,
@@ -119,7 +130,7 @@ def fit(
     checkpoint_every: int = 1,
     execution: Execution | None = None,
     **settings: Any,
-) -> Result:
+) -> Result | PartsResult:
     """Learn to predict the labels of a graph's nodes.
 
     Args:
@@ -149,7 +160,8 @@ def fit(
       settings: Fields of `Config`, instead of those in `config`.
 
     Returns:
-      A `Result`: predictions, scores, history.
+      A `Result`: predictions, scores, history; of a graph in parts (`open_parts`) a
+      `PartsResult`.
 
     >>> from hopf_jax.datasets import make_chain
     >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
@@ -158,6 +170,19 @@ def fit(
     """
     config = with_settings(config, settings)
     execution = Execution() if execution is None else execution
+    if isinstance(graph, Parts):
+        check_settings(config, execution, seed)
+        return fit_parts(
+            graph,
+            DEFAULT_MODEL if model is None else model,
+            config,
+            seed=seed,
+            callbacks=callbacks,
+            progress=progress,
+            workdir=workdir,
+            checkpoint_every=checkpoint_every,
+            execution=execution,
+        )
     graph, seed = as_graph(graph), as_python(seed)
     check_arguments(graph, config, execution, seed)
     _check_callbacks(callbacks)
@@ -251,9 +276,9 @@ def _solved(
         config = dataclasses.replace(config, members=min(repeats, _MOST_REPEATS))
     own = {name: dataclasses.replace(config, **s) for name, s in SOLVED_MODELS.items()}
     (scaled,), _ = scale_features([graph], config)
-    kernel = find_kernel("sgc")
+    kernel = find_kernel(LINEAR_MODEL)
     team = make_team(readable(scaled, kernel, config, seed), kernel, config, seed)
-    votes = own["i-sgc"].num_iterations if can_vote(team.graph) else 0
+    votes = own[VOTING_MODEL].num_iterations if can_vote(team.graph) else 0
     for name, solved in solve(team.graph, team.members, votes).items():
         yield name, dataclasses.replace(own[name], num_hops=solved.num_hops), solved
 
@@ -716,6 +741,11 @@ def check_arguments(
 ) -> None:
     """Raise `ValueError` for arguments of a wrong type."""
     as_graph(graph)
+    check_settings(config, execution, seed)
+
+
+def check_settings(config: Config, execution: Execution, seed: int) -> None:
+    """Raise `ValueError` for settings of a wrong type."""
     for value, kind in ((config, Config), (execution, Execution)):
         if not isinstance(value, kind):
             name = kind.__name__
@@ -786,37 +816,3 @@ def scale_features(
         for graph, (_, features) in zip(graphs, found, strict=True)
     ]
     return scaled, [scaling for scaling, _ in found]
-
-
-def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
-    """Return the layer widths of a kernel on a graph."""
-    features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
-    summary = 0
-    if kernel.iterative:
-        hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
-        summary = graph.num_labels if config.summary == "labels" else hidden_width
-    scaled = summary and config.scale_summaries and config.summary == "labels"
-    scale = row_norm(graph.features) if scaled else 1.0
-    return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
-
-
-@compiled(num_static=1, stage="initial weights")
-def _draw(net, seed, iteration):
-    """Return the key of an iteration and new weights, in one jitted call."""
-    key = jax.random.key(seed)
-    learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
-    return learn_key, net.init(init_key, method="declare")["params"]
-
-
-def start_iteration(
-    net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
-) -> tuple[jax.Array, Params]:
-    """Return the key of an iteration and the weights it starts from.
-
-    New weights, or the previous ones with a new output layer.
-    """
-    learn_key, fresh = _draw(net, np.uint32(seed), np.uint32(iteration))
-    if last is None or not warm_start:
-        return learn_key, fresh
-    new = {name: fresh[name] for name in fresh if name.endswith("_output")}
-    return learn_key, last | new

@@ -1,6 +1,6 @@
 """Write the tables of docs/scaling.md, from measurements and from counts.
 
-Reads docs/measured/*.json, written by `halos`, `partitioned`, `large_graph` and
+Reads docs/measured/*.json, written by `halos`, `parts`, `large_graph` and
 `weak_scaling`, and writes each table between its marks in docs/scaling.md.
 """
 
@@ -58,7 +58,8 @@ def render(text: str, measured: Mapping[str, Any]) -> str:
         else f"Not measured: {of}.json."
         for name, of, make in (
             ("halos", "halos", halo_table),
-            ("simulation", "partitioned", simulation_table),
+            ("parts", "parts", parts_table),
+            ("curve", "parts_curve", parts_table),
             ("large", "large", large_table),
             ("weak", "weak_scaling", weak_table),
         )
@@ -167,26 +168,49 @@ def size_table(size: Size, halos: Mapping[str, Any]) -> str:
     return markdown_table(header, rows)
 
 
-def simulation_table(found: Mapping[str, Any]) -> str:
-    """Return what the simulated hosts held, sent and predicted."""
+def parts_table(found: Mapping[str, Any]) -> str:
+    """Return what parts of a graph hold, take and exchange, by their number."""
     header = [
-        f"{found['hosts']} hosts, {found['hops']} hop",
-        "most nodes on a host",
-        "summaries received by one, bytes",
-        "largest difference of a probability",
-        "test micro-F1",
+        "parts",
+        "nodes held",
+        "edges cut",
+        "partitioned in, s",
+        "peak, GB",
+        "job, s",
+        "RssAnon a process, GB",
+        "predicted",
+        "off by",
+        "bytes exchanged an iteration",
+        "counted",
     ]
-    rows = [
-        [
-            name,
-            f"{100 * g['held_share']:.1f}%",
-            f"{g['received_bytes']:,}",
-            f"{g['difference']:.1e}",
-            f"{100 * g['test_micro_f1']:.1f}",
-        ]
-        for name, g in found["graphs"].items()
-    ]
-    return markdown_table(header, rows)
+    rows = []
+    for run in found["runs"]:
+        peaks = [process["RssAnon"] for process in run["process"]]
+        predicted = run["predicted_bytes"]
+        peak = run["partition"]["peak_bytes"]
+        rows.append(
+            [
+                str(run["parts"]),
+                f"{run['halo']:.2f}",
+                f"{run['cut']:.2%}",
+                f"{run['partition']['seconds']:.0f}",
+                "-" if peak is None else f"{peak / _GB:.2f}",
+                f"{run['seconds']:.0f}",
+                " and ".join(f"{each / _GB:.2f}" for each in peaks),
+                f"{predicted / _GB:.2f}",
+                f"{predicted / max(peaks) - 1:+.0%}",
+                f"{run['exchanged']:,}",
+                f"{run['counted']:,}",
+            ]
+        )
+    load = max(process["load"] for run in found["runs"] for process in run["process"])
+    about = (
+        f"{found['nodes']:,} nodes, {found['edges']:,} edges drawn, halo of "
+        f"{found['hops']} hops, {found['hidden']} hidden units, {found['processes']} "
+        f"processes. The machine's load was up to {load:.0f}, on "
+        f"{found['runs'][0]['process'][0]['cores']} cores."
+    )
+    return f"{markdown_table(header, rows)}\n\n{about}"
 
 
 def large_table(found: Mapping[str, Any]) -> str:

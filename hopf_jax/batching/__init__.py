@@ -1,11 +1,12 @@
 """From a graph to padded subgraphs on a device."""
 
-from hopf_jax.batching.grouping import deal
-from hopf_jax.batching.loader import Group, Loader, LoaderSettings
+from hopf_jax.batching.grouping import deal, deal_evenly, neighbourhood
+from hopf_jax.batching.loader import Group, Loader, LoaderSettings, prefetch
 from hopf_jax.batching.padding import (
     Batch,
     HopGraph,
     Layout,
+    Local,
     feature_placement,
     fill,
     fill_rows,
@@ -13,6 +14,7 @@ from hopf_jax.batching.padding import (
     num_values,
     pad,
     round_up,
+    stack,
 )
 from hopf_jax.batching.sharded_loader import ShardedLoader, make_loader
 from hopf_jax.batching.sparse import (
@@ -31,6 +33,7 @@ from hopf_jax.batching.subgraphs import (
     Subgraph,
     new_nodes,
     ranges,
+    run_sums,
     shuffle_neighbors,
     thin,
 )

@@ -1,6 +1,7 @@
 """Which roots share a batch, and which batches share a padded size."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,10 +37,20 @@ def deal(
             sets = [roots[of == c] for c in large] + [roots[~np.isin(of, large)]]
             dealt = [deal(graph, s, batch_size, rng) for s in sets if len(s)]
             return list(itertools.chain.from_iterable(dealt))
+    return deal_evenly(roots, lambda some: neighbourhood(graph, some), batch_size, rng)
+
+
+def deal_evenly(
+    roots: np.ndarray,
+    size_of: Callable[[np.ndarray], np.ndarray],
+    batch_size: int,
+    rng: np.random.Generator,
+) -> list[np.ndarray]:
+    """Deal roots as `deal` does, given how to measure their neighbourhoods."""
     count = max(1, -(-len(roots) // batch_size))
     rounds = -(-len(roots) // count)
     by_size = rng.permutation(roots)
-    by_size = by_size[np.argsort(-neighbourhood(graph, by_size), kind="stable")]
+    by_size = by_size[np.argsort(-size_of(by_size), kind="stable")]
     cards = fill(by_size, rounds * count, -1).reshape(rounds, count)
     shuffled = rng.permuted(cards, axis=1).T
     return [batch[batch >= 0] for batch in shuffled]

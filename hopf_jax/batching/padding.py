@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from hopf_jax.batching.sparse import Array, Matrix, Rows, SparseMatrix, Transpose
 from hopf_jax.batching.subgraphs import Subgraph, ranges, run_sums
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, PartGraph
 
 
 class HopGraph(NamedTuple):
@@ -24,6 +24,14 @@ class HopGraph(NamedTuple):
     graph: jraph.GraphsTuple  # nodes: "degree" [S]; edges: "weight" [E]
     rows: Rows | None  # The same edges in CSR form; None where there are none.
     num_receivers: int  # R
+
+
+class Local(NamedTuple):
+    """What the nodes of a batch read, where no array of all nodes is in memory."""
+
+    summary: Array | None  # [N, *], their label summaries
+    train: Array  # [N], whether each is a training node
+    root: Array  # [N], whether each is a root of the batch, here or in another part
 
 
 class Batch(NamedTuple):
@@ -40,6 +48,7 @@ class Batch(NamedTuple):
     mask: Array  # [R], 1 for a real root
     # Which of several label summaries its nodes read, []; None if there is one.
     view: Array | None = None
+    local: Local | None = None  # None: gathered from arrays of all nodes
 
     def hop_graph(self, away: int) -> HopGraph:
         """Return the edges into the nodes within `away` hops of the roots.
@@ -209,6 +218,8 @@ def num_values(graph: Graph, nodes: np.ndarray) -> int:
 
 def degree_of(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     """Return degrees in the whole graph, reading these nodes only."""
+    if isinstance(graph, PartGraph):
+        return graph.degrees[nodes]
     starts, ends = graph.indptr[nodes], graph.indptr[nodes + 1]
     if graph.weights is None:
         return (ends - starts).astype(np.float32)

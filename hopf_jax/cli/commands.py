@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import importlib
 import os
 import pathlib
@@ -20,8 +21,9 @@ from hopf_jax.cli.options import make_parser, settings_of
 from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution, check_fields
 from hopf_jax.fitting import fit
-from hopf_jax.graph import SPLITS, Graph, split_graph
+from hopf_jax.graph import GRAPH_FILE, SPLITS, Graph, split_graph
 from hopf_jax.kernels import find_kernel
+from hopf_jax.parts import import_tables, partition
 from hopf_jax.results import Result, load_with_notes, save
 from hopf_jax.runtime import (
     keep_programs_by_default,
@@ -217,6 +219,38 @@ def _data(options: argparse.Namespace) -> int:
     return 0
 
 
+def _partition(options: argparse.Namespace) -> int:
+    report = functools.partial(_report, options)
+    graph = options.graph
+    if not (graph / GRAPH_FILE).exists():
+        graph = options.keep or options.out.with_name(f"{options.out.name}-graph")
+        if graph.exists():
+            report(f"{graph} is read, which an earlier run wrote.")
+        else:
+            import_tables(
+                options.graph,
+                graph,
+                options.nodes,
+                options.labels,
+                directed=options.directed,
+                memory=options.memory,
+                say=report,
+            )
+    parts = partition(
+        graph,
+        options.out,
+        parts=options.parts,
+        hops=options.hops,
+        method=options.method,
+        features=options.features,
+        memory=options.memory,
+        seed=options.seed,
+        say=report,
+    )
+    print(parts.report())
+    return 0
+
+
 def _reproduce(options: argparse.Namespace) -> int:
     here = pathlib.Path.cwd()
     if (here / "experiments" / "reproduce.py").is_file():
@@ -240,6 +274,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "tune": _tune,
     "data": _data,
+    "partition": _partition,
     "reproduce": _reproduce,
 }
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from hopf_jax.baselines import BASELINES
 from hopf_jax.config import Config, Execution
 from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS, TUNED_MODELS
+from hopf_jax.parts import METHODS
 
 _TABLES = """\
 tables:
@@ -61,6 +62,7 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_tune(commands)
     _add_data(commands)
+    _add_partition(commands)
     _add_command(
         commands,
         "reproduce",
@@ -181,6 +183,48 @@ def _add_data(commands: Any) -> None:
     add("--export", type=pathlib.Path, metavar="FOLDER", help=export)
     fold = "number of the split to export (default: 1)"
     add("--fold", type=int, default=1, help=fold)
+
+
+def _add_partition(commands: Any) -> None:
+    summary = "divide a graph into parts, for a job of several processes"
+    epilog = (
+        "Prints cut, halo and balance. A partitioning that was stopped goes on with\n"
+        "the same command. Tables are as for `hopf fit`, but not npz, with names of\n"
+        "columns; they may be larger than memory.\n\n"
+    )
+    parser = _add_command(commands, "partition", summary, epilog)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    source = (
+        "folder of a graph that hopf_jax.write_graph wrote; a folder in the format of "
+        "the Open Graph Benchmark; or a table of edges"
+    )
+    add("graph", type=pathlib.Path, metavar="GRAPH", help=source)
+    add("--out", type=pathlib.Path, required=True, help="folder to write")
+    add("--nodes", metavar="FILE", help="table of nodes, if GRAPH is one of edges")
+    add("--labels", metavar="FILE", help="table of labels, likewise")
+    add("--directed", action="store_true", help="edges of tables have a direction")
+    kept = "folder for the graph of tables, which is kept (default: OUT-graph)"
+    add("--keep", type=pathlib.Path, metavar="FOLDER", help=kept)
+    add("--parts", type=int, default=8, help=f"number of parts {default}")
+    halo = f"hops of the halo: the model's num_hops, at least {default}"
+    add("--hops", type=int, default=2, help=halo)
+    methods = f"metis cuts less; streaming needs no graph in memory {default}"
+    add("--method", choices=METHODS, default="auto", help=methods)
+    kinds, scaled = (
+        ("auto", "as-is"),
+        f"write features scaled, or as they are {default}",
+    )
+    add("--features", choices=kinds, default="auto", help=scaled)
+    add("--memory", type=_bytes, metavar="SIZE", help="such as 4GB (default: half)")
+    add("--seed", type=int, default=0, help="random seed (default: 0)")
+    add("--quiet", action="store_true", help="no messages")
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 500MB or 4GB")
+    return int(float(found[1]) * 1000 ** " kMGT".index(found[2] or " "))
 
 
 # Features are a table, and folds the splits of a comparison.

@@ -17,6 +17,7 @@ from hopf_jax.graph import (
 )
 
 _EDGES_AT_ONCE = 1 << 22
+_FAR = 1e-3  # Share of edges between any two nodes, where most are between near ones.
 _ROWS_AT_ONCE = 1 << 18
 
 
@@ -139,6 +140,7 @@ def write_random(
     *,
     num_train: int = 100_000,
     num_validation: int = 10_000,
+    reach: int | None = None,
     seed: int = 0,
 ) -> None:
     """Write a random graph for `hopf_jax.open_graph` that may be larger than memory.
@@ -146,6 +148,9 @@ def write_random(
     Edges are drawn with replacement; loops and repetitions are then left out. Features
     are normal, with a mean per class. Only pieces of the graph and a few arrays [N] are
     in memory at any time.
+
+    With `reach` most edges are between nodes whose ids differ by so much in the mean,
+    as in graphs that were numbered by a crawl, and one in a thousand between any two.
     """
     sets = num_train + num_validation
     if num_nodes < 2 or num_labels < 1 or not 0 < num_train < sets <= num_nodes:
@@ -162,7 +167,7 @@ def write_random(
         label_names=tuple(map(str, range(num_labels))),
         directed=False,
     ) as made:
-        _write_edges(made, num_nodes, num_edges, rng)
+        _write_edges(made, num_nodes, num_edges, reach, rng)
         labels = rng.integers(0, num_labels, num_nodes)
         centres = rng.standard_normal((num_labels, num_features), np.float32)
         features = _create(made, "features", np.float32, (num_nodes, num_features))
@@ -184,7 +189,11 @@ def write_random(
 
 
 def _write_edges(
-    folder: pathlib.Path, num_nodes: int, num_edges: int, rng: np.random.Generator
+    folder: pathlib.Path,
+    num_nodes: int,
+    num_edges: int,
+    reach: int | None,
+    rng: np.random.Generator,
 ) -> None:
     """Write the CSR rows of random edges; files of some receivers each are sorted."""
     count = max(1, -(-2 * num_edges // _EDGES_AT_ONCE))
@@ -193,6 +202,10 @@ def _write_edges(
     for start in range(0, num_edges, _EDGES_AT_ONCE):
         drawn = min(_EDGES_AT_ONCE, num_edges - start)
         ends = rng.integers(0, num_nodes, (2, drawn), dtype=np.int64)
+        if reach is not None:
+            near = rng.random(drawn) >= _FAR
+            ends[1, near] = ends[0, near] + rng.geometric(1 / reach, near.sum())
+            ends[1] %= num_nodes
         ends = ends[:, ends[0] != ends[1]]
         arcs = np.concatenate([ends, ends[::-1]], axis=1)
         arcs = arcs[:, np.argsort(arcs[1] // width, kind="stable")]

@@ -83,13 +83,17 @@ def normalize_rows(features: Any) -> np.ndarray | sp.csr_array:
     return np.asarray(features) * scale[:, None]
 
 
+def sample_rows(features: Any) -> Any:
+    """Return some thousands of the rows of [N, F], evenly spaced, or all of fewer."""
+    return features[:: max(1, -(-features.shape[0] // _ROWS_READ))]
+
+
 def row_norm(features: Any) -> float:
     """Return the root mean square of the norms of the rows of [N, F]; 1 if it is 0.
 
-    Of many rows some thousands are read, evenly spaced.
+    Of many rows some are read: `sample_rows`.
     """
-    step = -(-features.shape[0] // _ROWS_READ)
-    rows = features[::step]
+    rows = sample_rows(features)
     squares = rows.multiply(rows) if sp.issparse(rows) else np.square(rows, dtype=float)
     norm = float(np.sqrt(squares.sum() / rows.shape[0]))
     return norm if 0 < norm < np.inf else 1.0

@@ -33,7 +33,7 @@ from hopf_jax.graph.validation import (
 from hopf_jax.runtime import check_encoding, map_npy, new_folder, read_json
 
 _FORMAT = 1
-_META = "graph.json"
+GRAPH_FILE = "graph.json"
 _NAMES = "node_names.json"
 _LATER = (  # Not in older folders.
     *("feature_names", "missing_values", "positional", "classes"),
@@ -131,12 +131,12 @@ def new_graph_folder(
         yield made
         arrays = sorted(path.stem for path in made.glob("*.npy"))
         meta = {"format": _FORMAT, "arrays": arrays} | fields
-        (made / _META).write_text(json.dumps(meta, indent=1) + "\n")
+        (made / GRAPH_FILE).write_text(json.dumps(meta, indent=1) + "\n")
 
 
 def _read_meta(folder: pathlib.Path) -> dict[str, Any]:
     """Return the description of a graph, each part of the right type."""
-    meta = read_json(folder / _META)
+    meta = read_json(folder / GRAPH_FILE)
     if meta["format"] != _FORMAT:
         raise ValueError(f"format {meta['format']}, this version reads {_FORMAT}.")
     names, arrays = meta["label_names"], meta["arrays"]
@@ -158,7 +158,7 @@ def _read_meta(folder: pathlib.Path) -> dict[str, Any]:
         valid[name] = isinstance(meta.setdefault(name, False), bool)
     for name, holds in valid.items():
         if not holds:
-            raise ValueError(f"{name} of {_META} is {reprlib.repr(meta[name])}.")
+            raise ValueError(f"{name} of {GRAPH_FILE} is {reprlib.repr(meta[name])}.")
     return meta
 
 

@@ -1,7 +1,7 @@
 """Predictions for all nodes, and the label summaries made of them."""
 
 from hopf_jax.inference.kept_replay import Followed, KeptFeatures, KeptReplay
-from hopf_jax.inference.prediction import predict_logits
+from hopf_jax.inference.prediction import predict_logits, predict_own
 from hopf_jax.inference.summaries import (
     as_read,
     complete_iteration,

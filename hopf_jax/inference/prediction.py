@@ -22,6 +22,23 @@ def predict_logits(
     """Return logits [all nodes, C], and h_K [all nodes, *] if asked for.
 
     In a job of several processes each computes its share, and they exchange the rows.
+    Arguments are those of `predict_own`.
+    """
+    logits, hidden = predict_own(net, params, whole, summary, with_hidden)
+    if whole.shared:  # The one exchange per iteration.
+        logits = np.concatenate(gather_rows(logits))
+        hidden = None if hidden is None else np.concatenate(gather_rows(hidden))
+    return logits, hidden
+
+
+def predict_own(
+    net: Net,
+    params: dict,
+    whole: WholeGraph,
+    summary: np.ndarray | None,
+    with_hidden: bool = False,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return logits [n, C] of a graph's own nodes, and h_K [n, *] if asked for.
 
     Args:
       net: The kernel and its widths.
@@ -57,10 +74,7 @@ def predict_logits(
         )
         read = (part, None, *said) if said else (part,)
         logits[a:b] = jax.device_get(_call(net, "readout", params, *read))[: b - a]
-    found = (logits, jax.device_get(h)) if with_hidden else (logits,)
-    if whole.shared:  # The one exchange per iteration.
-        found = tuple(np.concatenate(gather_rows(rows)) for rows in found)
-    return found[0], found[1] if with_hidden else None
+    return logits, jax.device_get(h) if with_hidden else None
 
 
 @compiled(num_static=2, stage="prediction")

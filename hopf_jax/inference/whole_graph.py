@@ -1,6 +1,6 @@
 """A whole graph in chunks, each with the nodes it reads from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +50,8 @@ class WholeGraph:
       own: Nodes to predict where other processes predict the rest; None for all. Their
         halo, the nodes they read from, is computed here too, without communication.
       halo: Number of hops from the own nodes to the farthest they read from.
+      counts: Number of nodes within 0, 1, ... hops of the own ones, if the nodes of the
+        graph are in that order; None to look for them.
     """
 
     def __init__(
@@ -58,18 +60,25 @@ class WholeGraph:
         chunk_edges: int,
         own: np.ndarray | None = None,
         halo: int = 0,
+        counts: Sequence[int] | None = None,
     ):
-        self.graph, self.shared = graph, own is not None
+        self.graph, self.shared = graph, own is not None or counts is not None
         self._hoods = Neighborhoods(graph, 1)
         self._kept: dict[Any, Any] = {}
-        if own is None:
+        if not self.shared:
             self.counts: tuple[int, ...] = (graph.num_nodes,)
             self.bounds = chunk_bounds(graph.indptr, chunk_edges)
             return
         # By distance, own nodes first: what a hop computes is a prefix.
-        self._nodes, self.counts, self._place = nodes_by_distance(graph, own, halo)
-        lengths = graph.indptr[self._nodes + 1] - graph.indptr[self._nodes]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
+        if counts is not None:
+            self.counts = tuple(counts[: halo + 1])
+            self._nodes = self._place = np.arange(graph.num_nodes, dtype=np.int32)
+            ends = graph.indptr
+        else:
+            found = nodes_by_distance(graph, np.asarray(own), halo)
+            self._nodes, self.counts, self._place = found
+            lengths = graph.indptr[self._nodes + 1] - graph.indptr[self._nodes]
+            ends = np.concatenate([[0], np.cumsum(lengths)])
         starts = (0, *self.counts[:-1])
         bounds = [
             start + chunk_bounds(ends[start : stop + 1], chunk_edges)[1:]

@@ -11,7 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hopf_jax.batching import Batch, HopGraph, Matrix, SparseMatrix, matmul, to_dense
+from hopf_jax.batching import (
+    Batch,
+    HopGraph,
+    Matrix,
+    SparseMatrix,
+    matmul,
+    row_of_entry,
+    to_dense,
+)
 from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.aggregators import mean
 from hopf_jax.kernels.hops import run_hops
@@ -94,6 +102,7 @@ class Net(nn.Module):
     precision: Literal["float32", "bfloat16"] = "float32"
     summary_dropout: float | Rate = 0.0
     norm: Literal["none", "layer", "batch"] = "none"
+    noise: Literal["batch", "node"] = "batch"
 
     def setup(self) -> None:
         """Declare the weights, under the paper's names."""
@@ -273,7 +282,8 @@ class Net(nn.Module):
             )
         draws = None
         if words is not None and kernel.aggregate.ordered:
-            draws = random_bits.bits(words, 3 * k + 2, hop.graph.senders.shape[0])
+            draw = words.words if isinstance(words, random_bits.NodeWords) else words
+            draws = random_bits.bits(draw, 3 * k + 2, hop.graph.senders.shape[0])
         weights = self.hops[k - 1]
         out = propagate(
             kernel, weights, hop, dropped, draws, neighbours, products, labels
@@ -449,6 +459,8 @@ class _BatchSteps:
     """The steps of `run_hops` on a batch: each hop computes what the next ones read."""
 
     def __init__(self, net, batch, x, summary, words, neighbours):
+        if words is not None and net.noise == "node":
+            words = random_bits.NodeWords(words, jnp.asarray(batch.graph.nodes["id"]))
         self.net, self.batch, self.x, self.words = net, batch, x, words
         self.summary, self.neighbours = summary, neighbours
         self.products = net.first_products(x, words)
@@ -532,8 +544,13 @@ def first_rows(signal: Matrix, count: int) -> Matrix:
     return signal[:count]
 
 
-def drop(words: jax.Array | None, site: int, x: Matrix, rate: float | Rate) -> Matrix:
-    """Apply dropout to x; of a sparse matrix, to its non-zeros.
+def drop(
+    words: jax.Array | random_bits.NodeWords | None,
+    site: int,
+    x: Matrix,
+    rate: float | Rate,
+) -> Matrix:
+    """Apply dropout to x [n, *] of the first nodes; of a sparse matrix, to non-zeros.
 
     Every `site` has its own random bits: 0 for the features, 1 for the output layer, 2
     for label summaries, and 3k, 3k + 1 for h_0 and h at hop k.
@@ -541,8 +558,21 @@ def drop(words: jax.Array | None, site: int, x: Matrix, rate: float | Rate) -> M
     if words is None or rate == 0 or x is None:
         return x
     if isinstance(x, SparseMatrix):
-        return x._replace(values=drop(words, site, x.values, rate))
-    draw = random_bits.bits(words, site, x.size).reshape(x.shape)
+        values = x.values
+        if isinstance(words, random_bits.NodeWords):
+            rows = row_of_entry(x.rows.indptr, values.shape[0])
+            draw = random_bits.bits_of_entries(words, site, rows, x.rows.indices)
+        else:
+            draw = random_bits.bits(words, site, values.size)
+        return x._replace(values=_dropped(draw, values, rate))
+    if isinstance(words, random_bits.NodeWords):
+        draw = random_bits.bits_of_rows(words, site, x.shape)
+    else:
+        draw = random_bits.bits(words, site, x.size).reshape(x.shape)
+    return _dropped(draw, x, rate)
+
+
+def _dropped(draw: jax.Array, x: Any, rate: float | Rate) -> jax.Array:
     if isinstance(rate, Rate):
         return jnp.where(draw >= rate.threshold, x / rate.kept.astype(x.dtype), 0)
     return jnp.where(draw >= jnp.uint32(rate * 2**32), x / (1 - rate), 0)

@@ -5,8 +5,21 @@ step on a CPU, and its compilation. Integer arithmetic only, so the bits are the
 every device.
 """
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+
+class NodeWords(NamedTuple):
+    """Random words of a step whose bits depend on nodes, not on places in a batch.
+
+    A node then has the same bits in every batch with these words, so that a batch can
+    be divided.
+    """
+
+    words: jax.Array  # [2]
+    ids: jax.Array  # [N], of the nodes in a batch
 
 
 def random_words(key: jax.Array) -> jax.Array:
@@ -31,6 +44,19 @@ def bits_at(noise: jax.Array, site: int, places: jax.Array) -> jax.Array:
     # Each word enters between two mixings: no stream is a shift of another.
     x = _mix(x ^ _mix(noise[0] + jnp.uint32(site)))
     return _mix(x + noise[1])
+
+
+def bits_of_rows(noise: NodeWords, site: int, shape: tuple[int, int]) -> jax.Array:
+    """Return the random numbers of a matrix on the first nodes of a batch, [n, *]."""
+    rows = jax.lax.iota(jnp.uint32, shape[0])
+    columns = jax.lax.iota(jnp.uint32, shape[1])
+    return bits_of_entries(noise, site, rows[:, None], columns[None, :])
+
+
+def bits_of_entries(noise: NodeWords, site: int, rows: Any, columns: Any) -> jax.Array:
+    """Return the random numbers of some entries of such a matrix."""
+    own = bits_at(noise.words, site, jnp.take(noise.ids, rows, mode="clip"))
+    return _mix(own ^ _mix(columns.astype(jnp.uint32)))
 
 
 def _mix(x: jax.Array) -> jax.Array:

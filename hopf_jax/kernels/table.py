@@ -279,8 +279,9 @@ DEFAULT_MODEL = "i-nip-mean"
 CANDIDATES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("bl-node", {}), ("gcn", {}), ("rwr", {"num_hops": 10}), ("i-nip-mean", {}),
 )  # fmt: skip
+LINEAR_MODEL, VOTING_MODEL = "sgc", "i-sgc"
 SOLVED_MODELS: Mapping[str, Mapping[str, Any]] = types.MappingProxyType(
-    {"sgc": {}, "i-sgc": {"num_iterations": 10, "scale_summaries": False}}
+    {LINEAR_MODEL: {}, VOTING_MODEL: {"num_iterations": 10, "scale_summaries": False}}
 )
 # What `tune` searches: the node alone, and kernels of all kinds.
 TUNED_MODELS = (

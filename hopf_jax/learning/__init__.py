@@ -10,6 +10,7 @@ from hopf_jax.learning.loss import (
     Objective,
     Params,
     label_weights,
+    weights_of_counts,
     zero_totals,
 )
 from hopf_jax.learning.plan import Plan, make_plan
@@ -26,6 +27,7 @@ from hopf_jax.learning.run_state import (
     TeamState,
     identify,
 )
+from hopf_jax.learning.start import sizes_of, start_iteration
 from hopf_jax.learning.stopping import Patience, as_good_as_any, likely_best
 from hopf_jax.learning.teams import Team, make_team
 from hopf_jax.learning.training import learn

@@ -17,6 +17,7 @@ from scipy.special import expit, softmax
 
 from hopf_jax.baselines import fit_logistic, smoothing_matrix
 from hopf_jax.graph import Graph
+from hopf_jax.kernels import LINEAR_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.population import Member
 from hopf_jax.learning.stopping import likely_best
@@ -83,7 +84,7 @@ def solve(
       num_iterations: Number of iterations of the model with votes; 0 for none.
 
     Returns:
-      Solutions by the names of kernels, "sgc" and, if wanted, "i-sgc".
+      Solutions by the names of kernels.
     """
     held = np.any([member.graph.validation for member in members], axis=0)
     count = int(held.sum())
@@ -95,7 +96,7 @@ def solve(
     chosen = best(found)
     said = [[_probabilities(graph, logits) for logits in chosen.logits]]
     solutions = {
-        "sgc": Solution(
+        LINEAR_MODEL: Solution(
             chosen.num_hops,
             chosen.params,
             chosen.evidence,
@@ -109,7 +110,7 @@ def solve(
         if len(alone) < len(found):
             bases.append(best([each for each in found if each.num_hops]))
         voted = list(_voted(graph, members, bases, num_iterations))
-        solutions["i-sgc"] = best(voted)
+        solutions[VOTING_MODEL] = best(voted)
     return solutions
 
 

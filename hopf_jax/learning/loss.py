@@ -47,13 +47,16 @@ class Hiding(NamedTuple):
     the batch are hidden, and of other training nodes a random share.
     """
 
-    known: Array  # [all nodes], whether it is a training node
+    # [all nodes], whether it is a training node; None where batches say it of theirs.
+    known: Array | None
     # Thresholds of 32 random bits, shares of 2^32: of roots and of other nodes.
     roots: Any
     others: Any
 
     @classmethod
-    def at_rate(cls, known: np.ndarray, share: float, num_batches: int) -> "Hiding":
+    def at_rate(
+        cls, known: np.ndarray | None, share: float, num_batches: int
+    ) -> "Hiding":
         """Hide a share of the training nodes, given the number of batches of an epoch.
 
         If a batch holds a larger share, only as many of its roots are hidden.
@@ -63,16 +66,32 @@ class Hiding(NamedTuple):
         others = (share - batch) / (1 - batch) if batch < share else 0.0
         return cls(known, *(np.uint32(x * (2**32 - 1)) for x in (roots, others)))
 
-    def hides(self, batch: Batch, words: jax.Array) -> jax.Array:
-        """Return which nodes of a batch are hidden, [N]: one real root at least."""
+    def hides(self, batch: Batch, words: jax.Array, by_node: bool = False) -> jax.Array:
+        """Return which nodes of a batch are hidden, [N]: one real root at least.
+
+        Args:
+          batch: The batch.
+          words: Random words of the step.
+          by_node: Whatever the padding is. Otherwise nodes beside the roots that take
+            the place of padded roots count as roots.
+        """
         ids = jnp.asarray(batch.graph.nodes["id"])
         draw = bits_at(words, _HIDING, ids)
         own = jnp.arange(draw.size) < batch.mask.shape[0]
         real = own.at[: batch.mask.shape[0]].set(batch.mask > 0)
-        least = jnp.min(jnp.where(real, draw, jnp.uint32(2**32 - 1)))
-        limit = jnp.where(own, jnp.maximum(self.roots, least), self.others)
+        limit = self.roots
+        if batch.local is None:  # Else it is a share of a batch, and may have none.
+            least = jnp.min(jnp.where(real, draw, jnp.uint32(2**32 - 1)))
+            limit = jnp.maximum(limit, least)
+        known: Any = self.known
+        own = real if by_node else own
+        if batch.local is not None:
+            own, known = map(jnp.asarray, (batch.local.root, batch.local.train))
+        elif known is not None:
+            known = known[ids]
+        limit = jnp.where(own, limit, self.others)
         none = ~own & (self.others == 0)
-        return self.known[ids] & (draw <= limit) & ~none
+        return known & (draw <= limit) & ~none
 
 
 class Numbers(NamedTuple):
@@ -130,7 +149,8 @@ class Totals(NamedTuple):
         """Return the mean loss and F1 scores, on the host."""
         totals = jax.device_get(self)
         counts = (totals.true_positive, totals.false_positive, totals.false_negative)
-        return {"loss": float(totals.loss / totals.roots)} | f1_from_counts(*counts)
+        mean = float(totals.loss / np.maximum(totals.roots, 1))
+        return {"loss": mean} | f1_from_counts(*counts)
 
 
 def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
@@ -138,7 +158,11 @@ def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
 
     A label without a training sample gets weight 0, not infinity.
     """
-    counts = labels.sum(axis=0, dtype=np.float64)
+    return weights_of_counts(labels.sum(axis=0, dtype=np.float64), weighted)
+
+
+def weights_of_counts(counts: np.ndarray, weighted: bool = True) -> np.ndarray:
+    """Return the weights of labels that so many training nodes [C] have."""
     if not weighted:
         return np.ones(len(counts), np.float32)
     share = counts.sum() / (len(counts) * np.maximum(counts, 1))
@@ -165,6 +189,8 @@ def node_inputs(batch: Batch, inputs: Inputs) -> tuple[Matrix, Matrix, Matrix]:
 
     x = inputs.features[ids] if batch.features is None else batch.features
     summary = None
+    if batch.local is not None and batch.local.summary is not None:
+        summary = jax.lax.stop_gradient(batch.local.summary)
     if inputs.summary is not None:  # An input of the iteration: no gradient flows back.
         summary = jax.lax.stop_gradient(rows(inputs.summary))
     if inputs.neighbours is None:
@@ -188,7 +214,7 @@ def batch_loss(
     net, objective = inputs.settled(net, objective)
     x, summary, neighbours = node_inputs(batch, inputs)
     if inputs.hiding is not None and words is not None:
-        hidden = inputs.hiding.hides(batch, words)
+        hidden = inputs.hiding.hides(batch, words, net.noise == "node")
         summary = jnp.where(hidden[:, None], 0, summary)
         batch = batch._replace(mask=batch.mask * hidden[: batch.mask.shape[0]])
     variables = {"params": params}

@@ -100,13 +100,10 @@ class Population:
             self._numbers, net, objective = Numbers.split(net, objective)
         self.net, self.members, self.sharding = net, members, plan.sharding
         self._program = Program(net, objective, plan.sharding)
-        self._make_loaders(plan)
+        self.make_loaders(plan)
         features = whole.all_features() if plan.features == "resident" else None
         self._features = plan.sharding.replicate(features)
-        self._omegas = [
-            label_weights(m.graph.labels[m.graph.train], config.weighted_loss)
-            for m in members
-        ]
+        self._omegas = [self.label_weights(m, config) for m in members]
         masked = net.kernel.iterative and config.training_summaries == "masked"
         self._hidden_share = config.hidden_share if masked else None
         self._first_hop: FirstHop | None = None
@@ -120,7 +117,8 @@ class Population:
         if threads > 1:
             self._map = concurrent.futures.ThreadPoolExecutor(threads).map
 
-    def _make_loaders(self, plan: Plan) -> None:
+    def make_loaders(self, plan: Plan) -> None:
+        """Set `loaders`: the batches of training and of validation nodes of each."""
         training, validation = (
             # They share the budget.
             dataclasses.replace(
@@ -145,6 +143,11 @@ class Population:
             )
             for m in self.members
         ]
+
+    def label_weights(self, member: Member, config: Config) -> np.ndarray:
+        """Return the weights of labels in the loss of a member, [C]."""
+        graph = member.graph
+        return label_weights(graph.labels[graph.train], config.weighted_loss)
 
     def inputs(
         self, summaries: Sequence[np.ndarray | None], iteration: int
@@ -173,13 +176,17 @@ class Population:
             found.append(Inputs(self._features, *own, numbers))
         return tuple(found)
 
+    def training_nodes(self, member: Member) -> np.ndarray | None:
+        """Return a mask of the training nodes; None if batches say it of theirs."""
+        return member.graph.train
+
     def _hidings(self, iteration: int) -> list[Hiding | None]:
         """Return which nodes are hidden from each member; all while all are zero."""
         if self._hidden_share is None:
             return [None] * len(self.members)
         share = 1.0 if iteration == 1 else self._hidden_share
         return [
-            Hiding.at_rate(member.graph.train, share, count)
+            Hiding.at_rate(self.training_nodes(member), share, count)
             for member, count in zip(self.members, self._num_batches, strict=True)
         ]
 
@@ -260,7 +267,8 @@ class JointPopulation(Population):
             self._program, mapping, Inputs(*axes), groups, key
         )
 
-    def _make_loaders(self, plan: Plan) -> None:
+    def make_loaders(self, plan: Plan) -> None:
+        """Set the batches of all members, in one layout."""
         _check_joint(plan)
         if any(member.views is not None for member in self.members):
             raise CannotJoinError("Helpers learn from other nodes than members.")

@@ -4,6 +4,7 @@ from hopf_jax.results.calibration import Confidence, calibrate
 from hopf_jax.results.decisions import (
     Decision,
     decide_as_scored,
+    decide_by,
     make_decision,
     node_scores,
     score,

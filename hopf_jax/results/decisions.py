@@ -15,7 +15,7 @@ import numpy as np
 
 from hopf_jax.config import Config, Number
 from hopf_jax.graph import SPLITS, Graph
-from hopf_jax.learning import label_weights
+from hopf_jax.learning import weights_of_counts
 from hopf_jax.metrics import f1_scores
 
 _POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)  # Of the labels' shares, for macro-F1.
@@ -115,14 +115,35 @@ def make_decision(
       judged: The graph with other validation nodes, which choose powers and thresholds;
         `graph` if None.
     """
-    metric, many = config.metric, graph.multilabel
+    labels = graph.labels[graph.train]
+    counts = labels.sum(axis=0, dtype=np.float64)
+    nodes = (graph if judged is None else judged).validation
+    pair = output[nodes], graph.labels[nodes]
+    return decide_by(config, graph.multilabel, counts, len(labels), *pair)
+
+
+def decide_by(
+    config: Config,
+    many: bool,
+    counts: np.ndarray,
+    num_train: int,
+    held: np.ndarray,
+    true: np.ndarray,
+) -> Decision:
+    """Return the rule for `Config.metric`.
+
+    Args:
+      config: Settings of the fit.
+      many: Whether nodes have several labels.
+      counts: How many training nodes have each label, [C].
+      num_train: Number of training nodes.
+      held, true: Output of the net and labels of validation nodes, [n, C].
+    """
+    metric = config.metric
     if metric == "as-trained":
         return Decision(metric, many)
-    labels = graph.labels[graph.train]
-    shares = labels.mean(axis=0, dtype=np.float64)
+    shares = counts / num_train
     prior = tuple(shares.tolist())
-    nodes = (graph if judged is None else judged).validation
-    held, true = output[nodes], graph.labels[nodes]
     if many:  # Both terms of the loss are weighted alike, so odds are not moved.
         if metric == "balanced":
             limits = np.where(shares > 0, shares, 0.5)
@@ -131,7 +152,7 @@ def make_decision(
         return Decision(metric, many, (), prior, thresholds=tuple(limits.tolist()))
     weights: tuple[float, ...] = ()
     if config.weighted_loss:
-        weights = tuple(label_weights(labels).tolist())
+        weights = tuple(weights_of_counts(counts).tolist())
     found = Decision(metric, many, weights, prior)
     power = {"micro": 0.0, "balanced": 1.0}.get(metric)
     if power is None:

@@ -560,7 +560,7 @@ def make_net(kernel: Kernel, config: Config, sizes: Sizes) -> Net:
     """Return the net of a kernel; equal settings share one compilation."""
     settings = config.dropout, config.init_weights, config.bias, config.precision
     dropout = config.dropout_of_summaries if kernel.iterative else 0.0
-    return Net(kernel, sizes, *settings, dropout, config.norm)
+    return Net(kernel, sizes, *settings, dropout, config.norm, config.noise)
 
 
 def readable(graph: Graph, kernel: Kernel, config: Config, seed: int) -> Graph:

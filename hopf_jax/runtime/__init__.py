@@ -16,7 +16,7 @@ from hopf_jax.runtime.machine import (
     keep_programs_by_default,
     show_versions,
 )
-from hopf_jax.runtime.memory import check_memory
+from hopf_jax.runtime.memory import check_memory, physical_memory
 from hopf_jax.runtime.optional import import_or_explain
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs

@@ -1,13 +1,11 @@
 """make scaling, halos, hosts, memory-mapped graphs, and the tables of the docs."""
 
-import dataclasses
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import hopf_jax
 from experiments.common import output, workers
@@ -18,12 +16,10 @@ from experiments.scaling import (
     halos,
     large_graph,
     measurement,
-    partitioned,
+    parts,
     weak_scaling,
 )
 from hopf_jax.datasets import make_planted
-from hopf_jax.inference import WholeGraph, predict_logits
-from tests import graphs
 
 
 def test_scaling_measures_a_point(monkeypatch):
@@ -142,85 +138,6 @@ def test_parts_are_even_and_metis_cuts_less():
     assert 1 < cut < 0.8 * shuffled
 
 
-TWO_HOSTS = hopf_jax.Config(
-    num_hops=1,
-    hidden_size=4,
-    num_iterations=2,
-    batch_size=3,
-    batches_per_step=2,
-    max_epochs=3,
-    min_epochs=1,
-)
-
-
-@pytest.fixture
-def split():
-    """A graph with sparse features, and the host of each node."""
-    graph = make_planted(120, 360, 6, 3, homophily=0.9, seed=3)
-    graph = dataclasses.replace(graph, features=sp.csr_array(graph.features))
-    return graph, halos.partition(graph, "metis", 2)
-
-
-def roots_of_lanes(loader, lanes):
-    """The roots that each lane of a step is given in an epoch, sorted."""
-    (group,) = loader.groups(0)
-    real = np.asarray(group.batches.mask) > 0
-    ids = np.asarray(group.batches.graph.nodes["id"])[:, : real.shape[1]]
-    pairs = zip(np.split(ids, lanes), np.split(real, lanes), strict=True)
-    return [np.sort(own[mask]) for own, mask in pairs]
-
-
-def test_hosts_train_on_their_parts_and_predict_as_the_whole_graph(split, monkeypatch):
-    graph, parts = split
-    seen = []
-
-    def look(population, *others, learn=partitioned.learn):
-        seen.append([roots_of_lanes(loader, 2) for loader in population.loaders[0]])
-        return learn(population, *others)
-
-    monkeypatch.setattr(partitioned, "learn", look)
-    found = partitioned.simulate(graph, parts, TWO_HOSTS)
-    assert found["difference"] <= 1e-5
-    assert 1 / 2 < found["held_share"] < 1
-    assert found["received_bytes"] % (4 * 3) == 0 < found["received_bytes"]
-    assert len(seen) == 2
-    for loaders in seen:
-        for lanes, mask in zip(loaders, (graph.train, graph.validation), strict=True):
-            for host, roots in enumerate(lanes):
-                want = np.flatnonzero(mask & (parts == host))
-                np.testing.assert_array_equal(roots, want)
-
-
-def test_a_host_without_its_halo_cannot_train(split, monkeypatch):
-    class Bare(partitioned.Host):
-        def __init__(self, graph, own, halo):
-            super().__init__(graph, own, halo)
-            self.graph = partitioned.hold(graph, own, own)
-
-    monkeypatch.setattr(partitioned, "Host", Bare)
-    with pytest.raises(ValueError, match="Training diverged"):
-        partitioned.simulate(*split, TWO_HOSTS)
-
-
-def test_hosts_need_sparse_features(split):
-    graph, parts = split
-    graph = dataclasses.replace(graph, features=graph.features.toarray())
-    with pytest.raises(ValueError, match="dense features"):
-        partitioned.simulate(graph, parts, TWO_HOSTS)
-
-
-def test_a_halo_too_small_would_show():
-    graph = graphs.tiny("plain")
-    net, params = graphs.net_of("gcn")
-    own = np.array([1, 4])
-    want = predict_logits(net, params, WholeGraph(graph, 10_000), None)[0][own]
-    for halo, right in ((2, True), (1, False)):
-        held = partitioned.Host(graph, own, halo).graph
-        whole = WholeGraph(held, 10_000, own, 2)
-        logits = predict_logits(net, params, whole, None)[0]
-        assert np.allclose(logits, want, atol=1e-5) == right
-
-
 def test_a_mapped_graph_is_measured(tmp_path):
     # In a process of its own: this one holds what other tests compiled.
     sizes = {"nodes": 3000, "edges": 9000, "train": 60, "hidden": 4, "hops": 1}
@@ -237,6 +154,21 @@ def test_a_mapped_graph_is_measured(tmp_path):
     assert found["graph"]["nodes"] == 3000
     assert 0 < found["peak_RssAnon_bytes"] < found["peak_VmHWM_bytes"] < 6e9
     assert found["peak_RssAnon_bytes"] < found["bound_bytes"]
+
+
+@pytest.mark.slow
+def test_a_graph_in_parts_is_measured(tmp_path, capfd):
+    sizes = {"nodes": 2000, "edges": 6000, "train": 60, "hidden": 4, "hops": 1}
+    argv = [f"--{name}={value}" for name, value in sizes.items()]
+    assert parts.main([*argv, "--parts=2,4", f"--workdir={tmp_path}"]) == 0
+    found = json.loads((tmp_path / "parts" / "parts-2000.json").read_text())
+    assert [run["parts"] for run in found["runs"]] == [2, 4]
+    for run in found["runs"]:
+        assert run["exchanged"] == run["counted"] > 0
+        assert len(run["process"]) == 2 and run["predicted_bytes"] > 0
+    assert "4 parts: Parts(4 of 2000 nodes" in capfd.readouterr().out
+    table = doc_tables.parts_table(found)
+    assert f"{found['runs'][1]['counted']:,}" in table
 
 
 def test_the_bound_grows_with_the_nodes():

@@ -16,7 +16,10 @@ from tests import graphs
 SHORT = Config(
     hidden_size=5, num_iterations=2, batch_size=3, max_epochs=4, min_epochs=1
 )
-CROSSED = dataclasses.replace(SHORT, training_summaries="cross-fitted", parts=3)
+# Summaries are read as they are, so that labels can be found in them.
+CROSSED = dataclasses.replace(
+    SHORT, training_summaries="cross-fitted", parts=3, scale_summaries=False
+)
 
 
 def vary(config, **changes):

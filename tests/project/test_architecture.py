@@ -17,7 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Rooms and single modules, each of which may import those before it.
 ROOMS = [
     "suggestions", "config", "runtime", "graph", "metrics", "datasets", "baselines",
-    "batching", "kernels", "inference", "learning", "results", "fitting", "comparison",
+    "batching", "kernels", "inference", "learning", "results", "parts", "fitting",
+    "comparison",
     "tuning", "sklearn_api", "__init__", "cli", "__main__",
 ]  # fmt: skip
 

@@ -1,0 +1,524 @@
+"""The folder of a graph in parts: its manifest, and the parts that a process opens."""
+
+import dataclasses
+import os
+import pathlib
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hopf_jax.config import Config, Execution, Number, Whole
+from hopf_jax.graph import (
+    SPLITS,
+    Graph,
+    Label,
+    PartGraph,
+    Scaling,
+    classes_from_json,
+    names_from_json,
+    open_graph,
+)
+from hopf_jax.kernels import Kernel
+from hopf_jax.runtime import (
+    import_or_explain,
+    load_npz,
+    map_npy,
+    read_json,
+    sha256,
+    text_table,
+)
+
+FORMAT = 1
+# Bytes of a process: Python, JAX and its compiler; for each training or validation
+# node, to deal it; and for each edge of a chunk, which has so many nodes at most.
+_PROGRAM = 450_000_000
+_PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
+MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
+PART, NAMES, NAMES_TABLE = "part.json", "names.json", "names.parquet"
+ROOTS = {"train": "training-nodes", "validation": "validation-nodes"}
+
+
+def folder_of(part: int) -> str:
+    """Return the name of the folder of a part."""
+    return f"part-{part:04d}"
+
+
+def sends_of(part: int) -> str:
+    """Return the name of the file that says which of its nodes others ask for."""
+    return f"sends-{part:04d}.npy"
+
+
+@dataclasses.dataclass(frozen=True)
+class PartInfo:
+    """What the manifest says of a part.
+
+    Attributes:
+      within: Number of its nodes within 0, 1, ... hops of its own.
+      edges, own_edges: Number of edges it holds, and of those into its own nodes.
+      sets: Number of its own nodes that are known, train, validation and test.
+      train_labels: How many of its training nodes have each label, [C].
+      receives: Number of halo nodes that each part owns, [P].
+      files: The sha256 of each of its files.
+      bytes: Their size.
+    """
+
+    within: tuple[int, ...]
+    edges: int
+    own_edges: int
+    sets: Mapping[str, int]
+    train_labels: tuple[int, ...]
+    receives: tuple[int, ...]
+    files: Mapping[str, str]
+    bytes: int
+
+    @property
+    def num_own(self) -> int:
+        """Number of its own nodes."""
+        return self.within[0]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes that it holds."""
+        return self.within[-1]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """One part, opened: arrays are memory maps.
+
+    Attributes:
+      number: Its number, from 0.
+      graph: Its nodes, own ones first, then by distance; the edges into all but the
+        outermost.
+      ids: Their ids in the whole graph, [n]; own ones ascend.
+      own: Its own nodes alone, without edges and features.
+      sends: Places of own nodes that others ask for, part after part.
+      receive: Places of the nodes of the halo, by the part that owns them.
+      folder: Where it is.
+    """
+
+    number: int
+    graph: PartGraph
+    ids: np.ndarray
+    own: Graph
+    sends: np.ndarray
+    receive: np.ndarray
+    folder: pathlib.Path
+
+    def read_names(self) -> tuple[Any, ...]:
+        """Return the names of its own nodes, or () if nodes have none."""
+        if (self.folder / NAMES_TABLE).exists():
+            arrow = import_or_explain("pyarrow.parquet", "read_names", "pyarrow")
+            (column,) = arrow.read_table(self.folder / NAMES_TABLE).columns
+            return tuple(column.to_pylist())
+        if (self.folder / NAMES).exists():
+            return names_from_json(read_json(self.folder / NAMES), self.num_own)
+        return ()
+
+    @property
+    def num_own(self) -> int:
+        """Number of its own nodes."""
+        return self.own.num_nodes
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes that it holds."""
+        return self.graph.num_nodes
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Parts:
+    """A graph in parts, as `partition` wrote it; `fit` learns from it.
+
+    In a job of several processes (`hopf_jax.processes`) each opens its own parts only.
+
+    Attributes:
+      folder: Where it is.
+      hops: Number of hops of the halos.
+      num_nodes, num_edges, num_features: Of the whole graph; entries of A, and columns
+        as they are stored.
+      cut: Number of entries of A between nodes of different parts.
+      parts: What is known of each part.
+      label_names, classes, multilabel, directed, feature_names: As in `Graph`.
+      features: How they are stored: "auto" (scaled), or "as-is".
+      row_norm: Root mean square of the norms of their rows, in the whole graph.
+      most_neighbours: Of any node.
+      files: The sha256 of each shared file.
+      digest: The sha256 of the manifest, which has those of all other files.
+      check: Compare checksums when files are opened.
+    """
+
+    folder: pathlib.Path
+    hops: int
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    cut: int
+    parts: tuple[PartInfo, ...]
+    label_names: tuple[str, ...]
+    classes: tuple[Label, ...]
+    multilabel: bool
+    directed: bool
+    features: str
+    row_norm: float
+    feature_names: tuple[str, ...]
+    most_neighbours: int
+    files: Mapping[str, str]
+    digest: str
+    check: bool = True
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes or labels, C."""
+        return len(self.label_names)
+
+    @property
+    def train_labels(self) -> np.ndarray:
+        """How many training nodes have each label, [C]."""
+        return np.array([part.train_labels for part in self.parts], np.int64).sum(0)
+
+    @property
+    def sends(self) -> np.ndarray:
+        """Number of rows that part p sends to part q in an exchange, [P, P]."""
+        return np.array([part.receives for part in self.parts], np.int64).T
+
+    def count(self, name: str) -> int:
+        """Return the number of nodes that are "known", "train", ... of all parts."""
+        return sum(part.sets[name] for part in self.parts)
+
+    def held_by(self, process: int, processes: int) -> range:
+        """Return the parts that a process of a job holds.
+
+        Raises:
+          ValueError: The processes cannot share the parts evenly.
+        """
+        if len(self) % processes:
+            raise ValueError(
+                f"{processes} processes cannot share {len(self)} parts evenly. Start "
+                "as many as divide it, or partition the graph anew."
+            )
+        each = len(self) // processes
+        return range(process * each, (process + 1) * each)
+
+    def exchanged_bytes(self, processes: int, width: int | None = None) -> int:
+        """Return how many bytes an exchange of label summaries sends between processes.
+
+        Args:
+          processes: Number of processes of the job.
+          width: Columns of what is exchanged; the number of labels if None.
+        """
+        holder = np.repeat(np.arange(processes), len(self.held_by(0, processes)))
+        apart = holder[:, None] != holder[None, :]
+        width = self.num_labels if width is None else width
+        return 4 * width * int(self.sends[apart].sum())
+
+    def open(self, number: int) -> Part:
+        """Open a part.
+
+        Raises:
+          ValueError: A file is missing or damaged.
+        """
+        info, folder = self.parts[number], self.folder / folder_of(number)
+        shared = sends_of(number)
+        if self.check:
+            _compare(folder, info.files)
+            _compare(self.folder, {shared: self.files[shared]})
+        try:
+            graph = open_graph(folder / "graph", check=self.check)
+            ids, degrees, receive = (
+                map_npy(folder / f"{name}.npy")
+                for name in ("ids", "degrees", "receive")
+            )
+            sends = map_npy(self.folder / shared)
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be read: {error}.") from error
+        n, own = info.num_nodes, info.num_own
+        valid = (
+            graph.num_nodes == len(ids) == len(degrees) == n
+            and graph.num_labels == self.num_labels
+            and graph.num_features == self.num_features
+            and len(receive) == n - own
+            and len(sends) == int(self.sends[number].sum())
+            and (not len(receive) or (receive.min() >= own and receive.max() < n))
+            and (not len(sends) or (sends.min() >= 0 and sends.max() < own))
+        )
+        if not valid:
+            raise ValueError(f"{folder} is not the part that {MANIFEST} describes.")
+        fields = {f.name: getattr(graph, f.name) for f in dataclasses.fields(Graph)}
+        part = PartGraph(**fields, degrees=degrees)
+        masks = {n: np.asarray(getattr(graph, n)[:own]) for n in ("known", *SPLITS)}
+        alone = self.without_edges(graph.labels[:own], masks)
+        return Part(number, part, ids, alone, sends, receive, folder)
+
+    def without_edges(
+        self, labels: np.ndarray, masks: Mapping[str, np.ndarray]
+    ) -> Graph:
+        """Return some nodes as a graph without edges and features.
+
+        Args:
+          labels: Their labels, [n, C].
+          masks: [n], those that are known, train, validation and test.
+        """
+        return Graph(
+            indptr=np.zeros(len(labels) + 1, np.int64),
+            indices=np.zeros(0, np.int32),
+            weights=None,
+            features=np.zeros((len(labels), 0), np.float32),
+            labels=labels,
+            known=masks["known"],
+            train=masks["train"],
+            validation=masks["validation"],
+            test=masks["test"],
+            multilabel=self.multilabel,
+            label_names=self.label_names,
+        )
+
+    def roots(self, name: str) -> dict[str, np.ndarray]:
+        """Return what is known of all training or validation nodes, as memory maps.
+
+        Args:
+          name: "train" or "validation".
+
+        Returns:
+          ids [n], ascending; owners [n], their parts; sizes [n] of their
+          neighbourhoods; of validation nodes also labels [n, C].
+        """
+        keys = ["ids", "owners", "sizes"] + ["labels"] * (name == "validation")
+        files = {key: f"{ROOTS[name]}/{key}.npy" for key in keys}
+        if self.check:
+            _compare(self.folder, {f: self.files[f] for f in files.values()})
+        found = {key: map_npy(self.folder / path) for key, path in files.items()}
+        if {len(array) for array in found.values()} != {self.count(name)}:
+            raise ValueError(f"{self.folder / ROOTS[name]} lacks {name} nodes.")
+        return found
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """How features were scaled; None if they are as they were."""
+        if self.features == "as-is":
+            return None
+        _compare(self.folder, {SCALING: self.files[SCALING]})
+        return read_scaling(self.folder / SCALING, self.feature_names)
+
+    def peak_bytes(
+        self,
+        kernel: Kernel,
+        config: Config,
+        processes: int,
+        chunk_edges: int = Execution.chunk_edges,
+    ) -> int:
+        """Return how much memory `fit` takes in the process that takes most.
+
+        Without batches, which `Execution.memory_budget` bounds, and without pages of
+        files, which the system can take back. On a CPU.
+
+        Args:
+          kernel: The kernel.
+          config: Its settings.
+          processes: Number of processes of the job.
+          chunk_edges: As in `Execution`.
+        """
+        hidden, labels = config.hidden_size, self.num_labels
+        layers = kernel.num_layers(config.num_hops)
+        peaks = []
+        for process in range(processes):
+            held = [self.parts[i] for i in self.held_by(process, processes)]
+            kept = sum(4 * p.num_nodes + len(SPLITS) * p.num_own for p in held)
+            one = max(_predicting(p, kernel, layers, hidden, labels) for p in held)
+            nodes = max(1, sum(p.num_nodes for p in held))
+            mean = sum(p.edges for p in held) / nodes
+            chunk = min(
+                chunk_edges, _NODES_PER_CHUNK * mean, max(p.edges for p in held)
+            )
+            peaks.append(kept + one + _PER_CHUNK_EDGE * chunk)
+        roots = self.count("train") + self.count("validation")
+        return int(_PROGRAM + max(peaks) + _PER_ROOT * roots)
+
+    @property
+    def halo_factor(self) -> float:
+        """Number of nodes that all parts hold together, per node of the graph."""
+        return sum(part.num_nodes for part in self.parts) / self.num_nodes
+
+    @property
+    def balance(self) -> float:
+        """Number of own nodes of the largest part, per mean number."""
+        return max(p.num_own for p in self.parts) * len(self) / self.num_nodes
+
+    def report(self) -> str:
+        """Return cut, halo and balance as text, and a row for each part."""
+        cut = self.cut / max(1, self.num_edges)
+        edges = sum(part.edges for part in self.parts) / max(1, self.num_edges)
+        lines = [
+            f"{self.num_nodes:,} nodes and {self.num_edges:,} edges in {len(self)} "
+            f"parts, with a halo of {self.hops} hops.",
+            f"Cut: {self.cut:,} edges ({cut:.1%}) are between parts.",
+            f"Halo: the parts hold {self.halo_factor:.2f} times the nodes of the graph,"
+            f" and {edges:.2f} times its edges.",
+            f"Balance: the largest part has {self.balance:.2f} times the mean number of"
+            " own nodes.",
+            f"Exchange: {4 * self.num_labels * int(self.sends.sum()):,} bytes of label "
+            "summaries per iteration between parts.",
+        ]
+        cells: list[tuple[str, ...]] = [
+            ("part", "own nodes", "halo", "edges", "train", "sends", "MB")
+        ]
+        sends = self.sends.sum(axis=1)
+        for i, part in enumerate(self.parts):
+            row = part.num_own, part.num_nodes - part.num_own, part.edges
+            more = part.sets["train"], int(sends[i])
+            shown = [f"{value:,}" for value in (*row, *more)]
+            cells.append((str(i), *shown, f"{part.bytes / 1e6:.1f}"))
+        return "\n".join([*lines, "", text_table(cells)])
+
+    def __repr__(self) -> str:
+        return (
+            f"Parts({len(self)} of {self.num_nodes} nodes and {self.num_edges} edges, "
+            f"halo of {self.hops} hops, {self.halo_factor:.2f} times the nodes, "
+            f"{self.cut / max(1, self.num_edges):.1%} of the edges cut)"
+        )
+
+
+def _predicting(
+    part: PartInfo, kernel: Kernel, layers: int, hidden: int, labels: int
+) -> int:
+    """Return the bytes of the arrays in which the nodes of a part are predicted."""
+    within = [part.within[min(k, len(part.within) - 1)] for k in range(layers + 1)]
+    first = within[layers] if kernel.input_layer else within[max(0, layers - 1)]
+    stored = first if kernel.input_layer or kernel.embeds else 0
+    rows = [
+        within[layers - k] + (within[layers - k + 1] if k > 1 else 0)
+        for k in range(1, layers + 1)
+    ]
+    width = hidden * (2 if kernel.concat else 1)
+    states = 4 * (hidden * stored + width * max(rows, default=0))
+    outputs = 4 * labels * part.num_own
+    places = 2 * 4 * part.num_nodes
+    return places + max(states + outputs, 4 * outputs)
+
+
+def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:
+    """Return the scaling of a file that `partition` wrote."""
+    arrays = load_npz(path)
+    kind = str(arrays.pop("kind"))
+    return Scaling.unpack(kind, arrays, names)
+
+
+def open_parts(folder: str | os.PathLike, *, check: bool = True) -> Parts:
+    """Open a graph that `partition` wrote, to fit it in a job of several processes.
+
+    Args:
+      folder: Where it is.
+      check: Compare the checksums of the files that a process opens.
+
+    Raises:
+      ValueError: The folder does not hold a complete partitioning.
+    """
+    folder = pathlib.Path(folder)
+    path = folder / MANIFEST
+    if not path.exists():
+        raise ValueError(
+            f"{folder} holds no {MANIFEST}: it is no graph in parts, or not complete. "
+            "`hopf partition` makes one, and goes on with one that was stopped."
+        )
+    try:
+        return _read(folder, read_json(path), check)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+
+
+def _read(folder: pathlib.Path, data: dict[str, Any], check: bool) -> Parts:
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']}, this version reads {FORMAT}")
+    names = data["label_names"]
+    parts = tuple(_read_part(each, len(data["parts"]), data) for each in data["parts"])
+    whole = Whole(0, 2**62).accepts
+    numbers = ("nodes", "edges", "cut", "columns", "most_neighbours")
+    valid = {name: whole(data[name]) for name in numbers}
+    valid |= {name: isinstance(data[name], bool) for name in ("multilabel", "directed")}
+    valid["hops"] = Whole(0, 16).accepts(data["hops"])
+    valid["features"] = data["features"] in ("auto", "as-is")
+    valid["row_norm"] = Number(0, open_below=True).accepts(data["row_norm"])
+    valid["label_names"] = isinstance(names, list) and all(
+        isinstance(name, str) for name in names
+    )
+    valid["feature_names"] = all(isinstance(n, str) for n in data["feature_names"])
+    valid["files"] = _are_digests(data["files"])
+    valid["parts"] = len(parts) > 1 and data["nodes"] == sum(p.num_own for p in parts)
+    for name, holds in valid.items():
+        if not holds:
+            raise ValueError(f"its {name} cannot be right: {reprlib.repr(data[name])}")
+    return Parts(
+        folder=folder,
+        hops=data["hops"],
+        num_nodes=data["nodes"],
+        num_edges=data["edges"],
+        num_features=data["columns"],
+        cut=data["cut"],
+        parts=parts,
+        label_names=tuple(names),
+        classes=classes_from_json(data["classes"], len(names)),
+        multilabel=data["multilabel"],
+        directed=data["directed"],
+        features=data["features"],
+        row_norm=float(data["row_norm"]),
+        feature_names=tuple(data["feature_names"]),
+        most_neighbours=data["most_neighbours"],
+        files=data["files"],
+        digest=sha256(folder / MANIFEST),
+        check=check,
+    )
+
+
+def _read_part(each: dict[str, Any], count: int, data: dict[str, Any]) -> PartInfo:
+    whole = Whole(0, 2**62).accepts
+    lists = {
+        "within": data["hops"] + 1,
+        "train_labels": len(data["label_names"]),
+        "receives": count,
+    }
+    valid = (
+        all(
+            isinstance(each[name], list)
+            and len(each[name]) == length
+            and all(map(whole, each[name]))
+            for name, length in lists.items()
+        )
+        and each["within"] == sorted(each["within"])
+        and sum(each["receives"]) == each["within"][-1] - each["within"][0]
+        and set(each["sets"]) == {"known", "train", "validation", "test"}
+        and all(map(whole, each["sets"].values()))
+        and all(whole(each[name]) for name in ("edges", "own_edges", "bytes"))
+        and _are_digests(each["files"])
+    )
+    if not valid:
+        raise ValueError("its parts cannot be right")
+    fields: dict[str, Any] = {n: tuple(each[n]) for n in lists}
+    return PartInfo(**each | fields)
+
+
+def _are_digests(files: Any) -> bool:
+    return all(
+        isinstance(value, str)
+        and len(value) == 64
+        and not pathlib.PurePosixPath(name).is_absolute()
+        and ".." not in pathlib.PurePosixPath(name).parts
+        for name, value in files.items()
+    )
+
+
+def _compare(folder: pathlib.Path, digests: Mapping[str, str]) -> None:
+    """Raise `ValueError` for the first file that is missing or has another sha256."""
+    for name, wanted in digests.items():
+        path = folder / name
+        if not path.exists():
+            raise ValueError(f"{path} is missing. Partition the graph anew.")
+        if sha256(path) != wanted:
+            raise ValueError(
+                f"{path} is damaged: its sha256 is not that of the manifest. Copy it "
+                "again, or partition the graph anew."
+            )

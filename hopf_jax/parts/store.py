@@ -1,0 +1,83 @@
+"""What a run keeps of each part on disk: outputs and label summaries, by iteration.
+
+Only the rows that a batch reads are in memory. Files are complete or absent, and are
+never changed: a run that is resumed finds those of the iteration it goes on from.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from hopf_jax.parts.manifest import Part, folder_of
+from hopf_jax.runtime import map_npy, new_folder, read_json, sha256
+
+_DIGESTS = "sha256.json"
+
+
+class Store:
+    """Arrays of the parts that a process holds.
+
+    Args:
+      workdir: Where they are; None for a folder that goes with this object.
+    """
+
+    def __init__(self, workdir: str | os.PathLike | None):
+        if workdir is None:
+            workdir = tempfile.mkdtemp(prefix="hopf-parts-")
+            weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+        self._folder = pathlib.Path(workdir).expanduser() / "parts"
+
+    def _of(self, part: Part, iteration: int) -> pathlib.Path:
+        return self._folder / folder_of(part.number) / f"iteration-{iteration}"
+
+    @contextlib.contextmanager
+    def writing(
+        self, part: Part, iteration: int, shapes: Mapping[str, tuple[int, int]]
+    ) -> Iterator[Mapping[str, np.ndarray]]:
+        """Yield float32 arrays to fill, by name; they are published when it ends."""
+        target = self._of(part, iteration)
+        if target.exists():  # Of an attempt that was stopped before it was noted.
+            shutil.rmtree(target)
+        with new_folder(target) as made:
+            found = {}
+            for name, shape in shapes.items():
+                path = made / f"{name}.npy"
+                found[name] = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+            yield found
+            for array in found.values():
+                array.flush()
+            digests = {name: sha256(made / f"{name}.npy") for name in shapes}
+            (made / _DIGESTS).write_text(json.dumps(digests) + "\n")
+
+    def read(self, part: Part, iteration: int, name: str) -> np.ndarray:
+        """Return an array that was written, as a memory map."""
+        return map_npy(self._of(part, iteration) / f"{name}.npy")
+
+    def verify(self, part: Part, iteration: int) -> None:
+        """Raise `ValueError` if what was written of an iteration is gone or damaged."""
+        folder = self._of(part, iteration)
+        try:
+            digests = read_json(folder / _DIGESTS)
+            for name, digest in digests.items():
+                if sha256(folder / f"{name}.npy") != digest:
+                    raise ValueError(f"{name}.npy has another sha256")
+        except (OSError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{folder} is needed to resume, but cannot be read: {error}. All "
+                "processes must see the workdir of the run that was stopped."
+            ) from error
+
+    def forget(self, part: Part, keep: int) -> None:
+        """Remove what no finished run needs: all iterations but one."""
+        kept = self._of(part, keep)
+        for folder in kept.parent.glob("iteration-*"):
+            if folder != kept:
+                shutil.rmtree(folder)
+        (kept / "summary.npy").unlink(missing_ok=True)
