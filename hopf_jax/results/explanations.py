@@ -29,6 +29,10 @@ from hopf_jax.runtime import Tabular, compiled, releasing_programs, suggest
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
 
+# The net, the graph as it reads it, the label summaries that the last iteration read,
+# and probabilities [N, C].
+Replayed = tuple[Net, Graph, np.ndarray | None, np.ndarray]
+
 _SHARES = {"own": "own attributes", "labels": "label summaries"}
 
 
@@ -165,6 +169,7 @@ def influences(
     cotangents: np.ndarray,
     *,
     times_input: bool = False,
+    few_programs: bool = False,
 ) -> Iterator[Influence]:
     """Yield the influence on the logits of each root.
 
@@ -175,6 +180,7 @@ def influences(
       roots: Node ids.
       cotangents: [L, C]; influences are summed over these combinations of the logits.
       times_input: Multiply gradients by their inputs.
+      few_programs: Pad generously, so that roots of later calls compile nothing.
     """
     reach = net.kernel.reach(net.sizes.num_hops)
     hoods = Neighborhoods(graph, reach)
@@ -183,6 +189,8 @@ def influences(
         return
     # One layout, and so one compilation, for all of them.
     layout = Layout.over(np.array([(*s.size, 0) for s in subgraphs]), reach)
+    if few_programs:
+        layout = _generous(layout)
     for subgraph in subgraphs:
         batch = pad(graph, subgraph, layout, features="dense")
         read = None if summary is None else summary[batch.graph.nodes["id"]]
@@ -190,6 +198,19 @@ def influences(
         real = len(subgraph.nodes)
         attributes, labels, columns = map(np.asarray, found)
         yield Influence(subgraph, attributes[:real], labels[:real], columns)
+
+
+def _generous(layout: Layout) -> Layout:
+    """Return a larger layout, one of few: about one per power of 4."""
+
+    def room(count: int) -> int:
+        return 64 << 2 * max(0, -(-((count - 1) // 64).bit_length() // 2))
+
+    nodes, edges = room(layout.nodes[-1]), room(max((*layout.edges, 1)))
+    return Layout(
+        (layout.nodes[0], *(nodes for _ in layout.nodes[1:])),
+        tuple(edges for _ in layout.edges),
+    )
 
 
 @compiled(num_static=2)
@@ -230,13 +251,13 @@ def _influence(
 
 @releasing_programs()
 def explain(
-    result: "Result", graph: Graph, node: int, label: Label | None
+    result: "Result", replayed: Replayed, node: int, label: Label | None
 ) -> Explanation:
     """Explain the prediction for a node; see `Result.explain`.
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
-    net, graph, summaries, predicted = result._replay(graph)
+    net, graph, summaries, predicted = replayed
     classes = result.classes_.tolist()
     if result.multilabel:
         decided = predicted.argmax(axis=1)
@@ -254,7 +275,9 @@ def explain(
         own = member_of(params, member, count)
         read = None if summaries is None else summaries[member % len(summaries)]
         (found,) = influences(
-            net, own, graph, read, [node], cotangent, times_input=True
+            *(net, own, graph, read, [node], cotangent),
+            times_input=True,
+            few_programs=True,
         )
         both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
         columns = columns + found.columns.astype(np.float64)
@@ -285,6 +308,47 @@ def explain(
         columns=columns / total,
         column_names=result.read_names,
     )
+
+
+def hop_tree(explanation: Explanation, most: int) -> tuple[np.ndarray, ...]:
+    """Choose the nodes to draw and their positions, in rings by hop.
+
+    The parent of a node, beyond which it is drawn, is the node of the largest share
+    among those that read it and are one hop nearer.
+
+    Returns:
+      Indices into `explanation.nodes` [n], positions [n, 2], and indices of the parents
+      [n].
+    """
+    share = explanation.attributes + explanation.labels
+    hops, edges = explanation.hops, explanation.edges
+    parent = np.zeros(len(hops), np.int64)
+    inward = edges[hops[edges[:, 0]] == hops[edges[:, 1]] - 1]
+    # In order of share: the largest is written last, and stays.
+    inward = inward[np.argsort(share[inward[:, 0]], kind="stable")]
+    parent[inward[:, 1]] = inward[:, 0]
+    drawn = {0, *(np.argsort(-share, kind="stable")[:most].tolist())}
+    for place in list(drawn):
+        while place:
+            place = int(parent[place])
+            drawn.add(place)
+    order = sorted(drawn)  # By hop: a parent comes before its children.
+    children: dict[int, list[int]] = {place: [] for place in order}
+    for place in order[1:]:
+        children[int(parent[place])].append(place)
+    leaves = dict.fromkeys(order, 0)
+    for place in reversed(order):
+        leaves[place] = sum(leaves[child] for child in children[place]) or 1
+    start, angle = {0: 0.0}, {0: 0.0}
+    for place in order:
+        begin = start[place]
+        for child in children[place]:
+            start[child] = begin
+            angle[child] = 2 * np.pi * (begin + leaves[child] / 2) / leaves[0]
+            begin += leaves[child]
+    turned = np.array([angle[place] for place in order])
+    at = hops[order][:, None] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
+    return np.array(order), at, parent[order]
 
 
 def _find_label(

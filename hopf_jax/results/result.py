@@ -291,7 +291,9 @@ class Result:
                 "result.explain(node, graph)."
             )
         graph = as_graph(graph)
-        return explain(self, graph, graph.node_index.find_one(node), label)
+        return explain(
+            self, self._replay(graph), graph.node_index.find_one(node), label
+        )
 
     def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
         """Return how good the result is, on labels that no net learned from.
