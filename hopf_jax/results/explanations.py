@@ -170,6 +170,7 @@ def influences(
     *,
     times_input: bool = False,
     few_programs: bool = False,
+    most_numbers: int | None = None,
 ) -> Iterator[Influence]:
     """Yield the influence on the logits of each root.
 
@@ -181,12 +182,22 @@ def influences(
       cotangents: [L, C]; influences are summed over these combinations of the logits.
       times_input: Multiply gradients by their inputs.
       few_programs: Pad generously, so that roots of later calls compile nothing.
+      most_numbers: Features of all nodes that a root reads, at most; None for any.
+
+    Raises:
+      ValueError: A root reads more than `most_numbers`.
     """
     reach = net.kernel.reach(net.sizes.num_hops)
     hoods = Neighborhoods(graph, reach)
     subgraphs = [hoods.subgraph(np.array([root])) for root in roots]
     if not subgraphs:
         return
+    most = max(len(subgraph.nodes) for subgraph in subgraphs)
+    if most_numbers is not None and most * graph.num_features > most_numbers:
+        raise ValueError(
+            f"The prediction reads {most} nodes with {graph.num_features} features, "
+            "too many to be explained here."
+        )
     # One layout, and so one compilation, for all of them.
     layout = Layout.over(np.array([(*s.size, 0) for s in subgraphs]), reach)
     if few_programs:
@@ -251,19 +262,28 @@ def _influence(
 
 @releasing_programs()
 def explain(
-    result: "Result", replayed: Replayed, node: int, label: Label | None
+    result: "Result",
+    replayed: Replayed,
+    node: int,
+    label: Label | None,
+    most_numbers: int | None = None,
 ) -> Explanation:
-    """Explain the prediction for a node; see `Result.explain`.
+    """Explain the prediction for a node; see `Result.explain` and `influences`.
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
     net, graph, summaries, predicted = replayed
     classes = result.classes_.tolist()
-    if result.multilabel:
-        decided = predicted.argmax(axis=1)
-    else:
-        decided = result.decision.decide(predicted)
-    column = _find_label(label, classes, result.label_names, int(decided[node]))
+
+    def decide(nodes: Any) -> np.ndarray:
+        """Return one label per node: the likeliest, where nodes have several."""
+        said = predicted[nodes]
+        if result.multilabel:
+            return said.argmax(axis=1)
+        return result.decision.decide(said)
+
+    own_label = int(decide([node])[0])
+    column = _find_label(label, classes, result.label_names, own_label)
     cotangent = np.zeros((1, len(classes)), np.float32)
     cotangent[0, column] = 1
     if not result.multilabel and len(classes) > 1:
@@ -278,6 +298,7 @@ def explain(
             *(net, own, graph, read, [node], cotangent),
             times_input=True,
             few_programs=True,
+            most_numbers=most_numbers,
         )
         both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
         columns = columns + found.columns.astype(np.float64)
@@ -302,7 +323,7 @@ def explain(
         hops=found.hops,
         attributes=attributes,
         labels=labels,
-        predictions=tuple(classes[i] for i in decided[subgraph.nodes]),
+        predictions=tuple(classes[i] for i in decide(subgraph.nodes)),
         edges=np.stack([readers, subgraph.senders], axis=1),
         classes=tuple(classes),
         columns=columns / total,

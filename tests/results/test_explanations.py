@@ -10,8 +10,8 @@ from hopf_jax import MODELS, Config, Graph, Kernel, fit, load
 from hopf_jax.datasets import make_chain, make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.kernels.aggregators import mean
-from hopf_jax.results.explanations import Explanation, influences
-from hopf_jax.results.plots import class_colours, hop_tree
+from hopf_jax.results.explanations import Explanation, hop_tree, influences
+from hopf_jax.results.plots import class_colours
 from hopf_jax.results.result import make_net
 from tests import graphs, oracle
 
