@@ -10,7 +10,15 @@ from hopf_jax.datasets import load_dataset
 from hopf_jax.fitting import fit, fit_folds
 from hopf_jax.graph import Graph, open_graph, paper_split, split_graph, write_graph
 from hopf_jax.kernels import MODELS, Aggregate, Gate, Kernel
-from hopf_jax.results import Confidence, Explanation, Report, Result, load
+from hopf_jax.results import (
+    Confidence,
+    Explanation,
+    NewNode,
+    Report,
+    Result,
+    Update,
+    load,
+)
 from hopf_jax.runtime import (
     HopfWarning,
     callbacks,
@@ -44,10 +52,12 @@ __all__ = [
     "HOPFClassifier",
     "HopfWarning",
     "Kernel",
+    "NewNode",
     "Report",
     "Result",
     "Row",
     "Tuning",
+    "Update",
     "baselines",
     "callbacks",
     "compare",

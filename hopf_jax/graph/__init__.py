@@ -1,5 +1,7 @@
 """The graph: construction, validation, labels, features, splits and storage."""
 
+from hopf_jax.graph.changes import Changes, Schema, read_changes
+from hopf_jax.graph.editing import change_graph, schema_of
 from hopf_jax.graph.encoding import match_columns
 from hopf_jax.graph.features import normalize_rows, prefers_sparse, row_norm
 from hopf_jax.graph.ghost_edges import add_ghost_edges

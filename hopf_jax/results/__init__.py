@@ -14,3 +14,4 @@ from hopf_jax.results.explanations import Explanation, explain, hop_tree, influe
 from hopf_jax.results.report import Report
 from hopf_jax.results.result import Result, make_net, readable, with_features
 from hopf_jax.results.serialization import load, load_with_notes, save
+from hopf_jax.results.updating import NewNode, Update

@@ -27,6 +27,7 @@ from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
 from hopf_jax.results.report import Report, make_report
+from hopf_jax.results.updating import NewNode, Update, predict_new, update
 from hopf_jax.runtime import (
     html_lines,
     html_table,
@@ -294,6 +295,90 @@ class Result:
         return explain(
             self, self._replay(graph), graph.node_index.find_one(node), label
         )
+
+    def update(
+        self,
+        graph: Graph | None = None,
+        *,
+        add_nodes: Any = None,
+        add_edges: Any = None,
+        drop: Any = None,
+        drop_edges: Any = None,
+        labels: Any = None,
+        features: Any = None,
+        tolerance: float = 1e-6,
+        frozen: bool = False,
+    ) -> Update:
+        """Change a graph, and predict what depends on the changes, without training.
+
+        Predictions are those of `predict_proba` on the changed graph, to 1e-5; nodes
+        that the changes do not reach are not computed again. The first call predicts
+        all nodes once, and keeps what it computes; further ones start from there:
+        `now = result.update(...)`, then `now = now.update(...)`.
+
+        Names below may be ids where nodes have none; ids are those before the call, and
+        new nodes have the ids after the last. Nodes after a dropped one move up.
+
+        Args:
+          graph: The graph before the changes; None for the graph of this result.
+          add_nodes: New nodes with their features, as the graph was given them, not
+            scaled: a DataFrame whose index names them, or a dictionary from names to
+            rows, each a dictionary by column, a Series, or F numbers; where nodes have
+            no names, also a matrix [n, F].
+          add_edges: Pairs of names (source, target), or triples with a weight; or a
+            DataFrame of edges. Weights of an edge that exists are added.
+          drop: Names of nodes that go, with their edges.
+          drop_edges: Pairs of names.
+          labels: A dictionary from names to labels, as in `classes_`, for nodes that
+            were labelled since: training nodes, whose labels others read. None for a
+            label that is to be forgotten. If nodes have several labels, lists of them.
+          features: A dictionary from names to new features, or a DataFrame, as in
+            `add_nodes`.
+          tolerance: A change of a number below this share of its usual size is not
+            followed further. 0 follows all.
+          frozen: Nodes read the label summaries of others as they were, so that changes
+            reach `num_hops` hops instead of that in every iteration.
+
+        Returns:
+          An `Update`: `changed` and `relabelled` nodes, `to_frame()`, `predict()`; the
+          changed `graph`, and a `result` for it.
+
+        Raises:
+          ValueError: A name, a column or a label is unknown; an edge that goes is not
+            there; or the model reads positions made from all edges.
+        """
+        return update(
+            self,
+            graph,
+            tolerance,
+            frozen,
+            add_nodes=add_nodes,
+            add_edges=add_edges,
+            drop=drop,
+            drop_edges=drop_edges,
+            labels=labels,
+            features=features,
+        )
+
+    def predict_new(
+        self, features: Any, neighbours: Any = (), *, graph: Graph | None = None
+    ) -> NewNode:
+        """Predict for one node that is not in the graph, and leave the graph as it is.
+
+        The prediction is what `update` would give for the node. The first call predicts
+        all nodes once; further ones take milliseconds.
+
+        Args:
+          features: Its features, as the graph was given them: a dictionary by column, a
+            Series, or F numbers.
+          neighbours: Names of the nodes that it is linked to, or a dictionary from
+            names to weights; in a directed graph, the nodes that it reads from.
+          graph: The graph; None for the graph of this result.
+
+        Returns:
+          A `NewNode`: `label`, `probability`, `probabilities`, `confidence`.
+        """
+        return predict_new(self, graph, features, neighbours)
 
     def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
         """Return how good the result is, on labels that no net learned from.
