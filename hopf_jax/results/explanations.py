@@ -308,7 +308,7 @@ def explain(
     names = graph.node_index.call(subgraph.nodes)
     sure = predicted[[node]]
     if result.calibration is not None:  # As in files of the first format.
-        sure = result._calibrated(sure)
+        sure = result.calibrated(sure)
     by_hop = np.bincount(found.hops, attributes, len(subgraph.node_counts))
     parts = ("own", *(f"hop {hop}" for hop in range(1, len(by_hop))))
     shares = dict(zip(parts, by_hop.tolist(), strict=True))

@@ -220,7 +220,7 @@ class Result:
                 ids = self.node_index.find(nodes)
             called = self.node_index.call(ids)
         said = self.predict_proba(nodes)
-        sure, decided = self._calibrated(said), self.decision.decide(said)
+        sure, decided = self.calibrated(said), self.decision.decide(said)
         columns: dict[str, Any] = {"node": pd.Series(called, dtype=_dtype(called))}
         if self.multilabel:
             rows = [tuple(self.classes_[row > 0].tolist()) for row in decided]
@@ -249,13 +249,13 @@ class Result:
           `ece_after`.
         """
         said = self.predict_proba(nodes)
-        calibrated, decided = self._calibrated(said), self.decision.decide(said)
+        calibrated, decided = self.calibrated(said), self.decision.decide(said)
         assert self.calibration is not None  # Or it could not have been applied.
         return Confidence(
             calibrated, decided, self.multilabel, self.calibration, self.classes_
         )
 
-    def _calibrated(self, said: np.ndarray) -> np.ndarray:
+    def calibrated(self, said: np.ndarray) -> np.ndarray:
         """Return probabilities [n, C] at the temperature of the calibration."""
         if self.calibration is None:
             raise ValueError(

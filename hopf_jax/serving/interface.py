@@ -19,7 +19,7 @@ _FAILURES = {
     "413": "the body is too long",
     "415": "the body is not declared as JSON",
     "421": "the service does not go by that name",
-    "422": "a field is missing, unknown, or of the wrong type; or it contradicts the graph",
+    "422": "a field is missing, unknown or of the wrong type, or contradicts the graph",
     "503": "too many requests wait; `Retry-After` says for how many seconds",
     "504": "there was no answer in time",
 }
@@ -43,7 +43,7 @@ class Endpoint:
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return the interface as OpenAPI 3.1."""
-    models = [messages.HealthResponse, messages.ErrorResponse]
+    models: list[Any] = [messages.HealthResponse, messages.ErrorResponse]
     for each in endpoints:
         models += [each.request, each.response]
     _, schemas = models_json_schema(
@@ -108,7 +108,9 @@ def reference_page(interface: dict[str, Any]) -> str:
                     name = schema["$ref"].rpartition("/")[2]
                     parts.append(f"<h3>{title}</h3>{_fields(schemas[name])}")
     parts.append("<h2>If something is wrong</h2>")
-    parts.append("<p>The answer is <code>{&quot;error&quot;: &quot;...&quot;}</code>.</p>")
+    parts.append(
+        "<p>The answer is <code>{&quot;error&quot;: &quot;...&quot;}</code>.</p>"
+    )
     rows = "".join(
         f"<tr><td>{status}</td><td>{html.escape(text)}</td></tr>"
         for status, text in _FAILURES.items()
@@ -133,7 +135,9 @@ def _fields(schema: dict[str, Any]) -> str:
     required = schema.get("required", ())
     rows = []
     for name, field in schema.get("properties", {}).items():
-        default = "" if name in required else f"default {json.dumps(field.get('default'))}"
+        default = (
+            "" if name in required else f"default {json.dumps(field.get('default'))}"
+        )
         said = field.get("description", "")
         cells = f"<td><code>{name}</code></td><td>{_type(field)}</td>"
         rows.append(

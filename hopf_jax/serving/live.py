@@ -1,25 +1,24 @@
 """A model on a graph that changes: what a service answers from."""
 
 import bisect
+import contextlib
 import functools
-import logging
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from hopf_jax.graph import Graph
 from hopf_jax.results import Result, Update, explain, hop_tree
 from hopf_jax.serving import messages
 from hopf_jax.serving.journal import Journal
 
-_log = logging.getLogger(__name__)
-
 _MOST_EXPLAINED = 1 << 24  # Features of all nodes that a prediction reads.
 _MOST_NAMED = 1000  # Nodes in an answer to an update.
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A request that is well formed, but cannot be answered.
 
     Attributes:
@@ -47,12 +46,12 @@ class View:
         """Return the id of a node by what a request calls it.
 
         Raises:
-          Refused: There is no such node. No similar name is looked for: that would
+          RefusedError: There is no such node. No similar name is looked for: that would
             compare with all of them.
         """
         graph = self.graph
-        value = tuple(name) if isinstance(name, list) else name
-        whole = isinstance(value, int) and not isinstance(value, bool)
+        value = _key(name)
+        whole = isinstance(name, int) and not isinstance(name, bool)
         if graph.node_names:
             found = graph.node_index.place(value, ids=False)
             # True and 1 are equal, but not the same name.
@@ -60,10 +59,10 @@ class View:
                 value, bool
             ):
                 return found
-        elif whole and 0 <= value < graph.num_nodes:
-            return int(value)
+        elif whole and 0 <= name < graph.num_nodes:
+            return int(name)
         names = "" if graph.node_names else f" Give ids, 0 to {graph.num_nodes - 1}."
-        raise Refused(404, f"{where} is not a node of the graph.{names}")
+        raise RefusedError(404, f"{where} is not a node of the graph.{names}")
 
     def call(self, ids: Sequence[int] | np.ndarray) -> list[Any]:
         """Return names of nodes as JSON has them."""
@@ -103,11 +102,9 @@ class View:
         """Return an `ExplainResponse`."""
         at = self.find(node, "node")
         try:
-            found = explain(
-                self.result, self._replayed, at, label, _MOST_EXPLAINED
-            )
+            found = explain(self.result, self._replayed, at, label, _MOST_EXPLAINED)
         except ValueError as error:
-            raise Refused(422, str(error)) from None
+            raise RefusedError(422, str(error)) from None
         places, xy, _ = hop_tree(found, most)
         order = {place: i for i, place in enumerate(places.tolist())}
         share = (found.attributes + found.labels).tolist()
@@ -156,7 +153,7 @@ class View:
         try:
             found = self.now.predict_new(asked.features, given)
         except ValueError as error:
-            raise Refused(422, str(error)) from None
+            raise RefusedError(422, str(error)) from None
         several, sure = self.result.multilabel, found.confidence
         classes = self.result.classes_.tolist()
         said = found.probabilities if sure is None else sure
@@ -221,6 +218,24 @@ class Live:
             asked = messages.UpdateRequest.model_validate_json(body)
             self.view = View(self._change(asked), self.view.version + 1)
 
+    def warm_up(self) -> None:
+        """Explain and change a little, so that no client waits for compilation."""
+        graph, now = self.view.graph, self.view.now
+        # Of few edges and of many: neighbourhoods of all sizes share few programs.
+        order = np.argsort(np.diff(graph.indptr), kind="stable")
+        for at in order[[0, len(order) // 2, -1]]:
+            name = self.view.call([int(at)])[0]
+            # What cannot be done here is refused to clients, too.
+            with contextlib.suppress(RefusedError):
+                self.view.explain(name, None, 1)
+        with contextlib.suppress(ValueError):
+            row: Any = graph.features[[0]]
+            row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
+            name = graph.node_index.call([0])[0]
+            now.predict_new(row, [name])
+            if self.changeable:
+                now.update(features={name: row})
+
     def update(self, asked: messages.UpdateRequest) -> dict[str, Any]:
         """Change the graph, and return an `UpdateResponse`.
 
@@ -228,7 +243,9 @@ class Live:
         """
         version = self.view.version
         if asked.if_version not in (None, version):
-            raise Refused(409, f"The version is {version}, not {asked.if_version}.")
+            raise RefusedError(
+                409, f"The version is {version}, not {asked.if_version}."
+            )
         now = self._change(asked)
         view = View(now, version + 1)
         if self._journal is not None:
@@ -254,7 +271,7 @@ class Live:
             return view.graph.node_index.call([view.find(name, where)])[0]
 
         if asked.drop and not view.graph.node_names:
-            raise Refused(
+            raise RefusedError(
                 422,
                 "drop: the nodes of this graph have no names, and without one of them "
                 "others would change their ids. Drop its edges.",
@@ -289,11 +306,11 @@ class Live:
         }
         for name in ("add_nodes", "labels", "features"):
             if len(changes[name]) < len(getattr(asked, name)):
-                raise Refused(422, f"{name} has a node twice.")
+                raise RefusedError(422, f"{name} has a node twice.")
         try:
             return view.now.update(**{k: v for k, v in changes.items() if v})
         except ValueError as error:
-            raise Refused(422, str(error)) from None
+            raise RefusedError(422, str(error)) from None
 
     def health(self) -> dict[str, Any]:
         """Return a `HealthResponse`."""

@@ -7,6 +7,7 @@ import importlib.resources
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from starlette.routing import Route
 
 from hopf_jax.serving import messages
 from hopf_jax.serving.interface import Endpoint, describe, reference_page
-from hopf_jax.serving.live import Live, Refused
+from hopf_jax.serving.live import Live, RefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ _JSON = "application/json"
 _PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 # A page of another origin can neither be shown within this one nor lend it scripts.
@@ -63,6 +65,7 @@ class Worker:
 
     def __init__(self, most: int) -> None:
         self.most, self.waiting = most, 0
+        self._lock = threading.Lock()
         self._seconds = 0.1  # Of a piece of work, averaged over recent ones.
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "hopf-worker")
 
@@ -73,8 +76,7 @@ class Worker:
         keeps its place in the queue until it has ended.
         """
         if self.waiting >= self.most:
-            raise Busy(max(1, math.ceil(self.waiting * self._seconds)))
-        loop = asyncio.get_running_loop()
+            raise BusyError(max(1, math.ceil(self.waiting * self._seconds)))
 
         def work() -> Any:
             begun = time.monotonic()
@@ -84,11 +86,13 @@ class Worker:
                 self._seconds += 0.1 * (time.monotonic() - begun - self._seconds)
 
         def leave(_: Any) -> None:
-            self.waiting -= 1
+            with self._lock:
+                self.waiting -= 1
 
-        self.waiting += 1
+        with self._lock:
+            self.waiting += 1
         future = self._pool.submit(work)
-        future.add_done_callback(lambda done: loop.call_soon_threadsafe(leave, done))
+        future.add_done_callback(leave)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
@@ -96,7 +100,7 @@ class Worker:
         self._pool.shutdown(cancel_futures=True)
 
 
-class Busy(Refused):
+class BusyError(RefusedError):
     """The queue is full; `seconds` is when it may no longer be."""
 
     def __init__(self, seconds: int) -> None:
@@ -205,7 +209,9 @@ def make_app(
         return _answer(live.health())
 
     async def numbers(_: Request) -> Response:
-        return Response(metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
+        return Response(
+            metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST
+        )
 
     async def openapi(_: Request) -> Response:
         return _answer(interface)
@@ -228,7 +234,7 @@ def make_app(
     app = Starlette(
         routes=routes,
         exception_handlers={
-            Refused: _refuse,
+            RefusedError: _refuse,
             HTTPException: _http_error,
             Exception: _internal_error,
         },
@@ -280,7 +286,9 @@ class Guard:
     def _is_known(self, headers: Sequence[tuple[bytes, bytes]]) -> bool:
         if self.hosts is None:
             return True
-        given = next((v for name, v in headers if name == b"host"), b"").decode("latin1")
+        given = next((v for name, v in headers if name == b"host"), b"").decode(
+            "latin1"
+        )
         host = given.rpartition(":")[0] if not given.endswith("]") else given
         return (host if ":" in given else given).strip("[]").lower() in self.hosts
 
@@ -306,25 +314,27 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise Refused(415, f"Send a body of Content-Type {_JSON}.")
+        raise RefusedError(415, f"Send a body of Content-Type {_JSON}.")
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refused(415, "Send the body without a Content-Encoding.")
+        raise RefusedError(415, "Send the body without a Content-Encoding.")
     body = bytearray()
     try:
         async with asyncio.timeout(limits.seconds / 2):
             async for part in request.stream():
                 body += part
                 if len(body) > limits.body:
-                    raise Refused(413, f"The body has more than {limits.body} bytes.")
+                    raise RefusedError(
+                        413, f"The body has more than {limits.body} bytes."
+                    )
     except TimeoutError:
-        raise Refused(408, "The body did not arrive in time.") from None
+        raise RefusedError(408, "The body did not arrive in time.") from None
     except ClientDisconnect:
-        raise Refused(400, "The body ended early.") from None
+        raise RefusedError(400, "The body ended early.") from None
     return bytes(body)
 
 
 def parse(body: bytes, kind: type[messages.Message]) -> Any:
-    """Return a request; raise `Refused` unless it is exactly of its kind."""
+    """Return a request; raise `RefusedError` unless it is exactly of its kind."""
     try:
         found = kind.model_validate_json(body)
     except pydantic.ValidationError as error:
@@ -335,7 +345,7 @@ def parse(body: bytes, kind: type[messages.Message]) -> Any:
             ": ".join((".".join(map(str, each["loc"])) or "the body", each["msg"]))
             for each in errors[:_MOST_ERRORS]
         ]
-        raise Refused(422, "; ".join(said)) from None
+        raise RefusedError(422, "; ".join(said)) from None
     # Parsed already, so neither too deep nor malformed; but the last of two equal keys
     # would have been taken.
     json.loads(body, object_pairs_hook=_refuse_twice)
@@ -345,7 +355,7 @@ def parse(body: bytes, kind: type[messages.Message]) -> Any:
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise Refused(422, "An object has a key twice.")
+        raise RefusedError(422, "An object has a key twice.")
 
 
 def _file(content: bytes, kind: str) -> Any:
@@ -365,7 +375,7 @@ def _error(status: int, message: str, **headers: str) -> Response:
 
 
 async def _refuse(_: Request, error: Any) -> Response:
-    retry = {"Retry-After": str(error.seconds)} if isinstance(error, Busy) else {}
+    retry = {"Retry-After": str(error.seconds)} if isinstance(error, BusyError) else {}
     return _error(error.status, str(error), **retry)
 
 
