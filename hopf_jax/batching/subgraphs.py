@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from hopf_jax.graph import Graph
+from hopf_jax.graph import Graph, ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +92,6 @@ class Neighborhoods:
         drawn = np.where(taken > 0, run_sums(weights, taken), 1)
         scale = self._degree[nodes] / drawn
         return weights * np.repeat(scale, taken).astype(np.float32)
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return `start, start + 1, ...` for each start, concatenated."""
-    offsets = np.cumsum(lengths) - lengths
-    return np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
 
 
 def run_sums(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:

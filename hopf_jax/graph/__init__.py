@@ -1,11 +1,12 @@
 """The graph: construction, validation, labels, features, splits and storage."""
 
 from hopf_jax.graph.changes import Changes, Schema, read_changes
-from hopf_jax.graph.editing import change_graph, schema_of
+from hopf_jax.graph.editing import EditableGraph, ReadEdges, Touched
 from hopf_jax.graph.encoding import match_columns
 from hopf_jax.graph.features import normalize_rows, prefers_sparse, row_norm
 from hopf_jax.graph.ghost_edges import add_ghost_edges
 from hopf_jax.graph.graph import SPLITS, Graph, as_graph
+from hopf_jax.graph.growing import EditableRows, Growing, Journal, ranges, undo
 from hopf_jax.graph.labels import Label, classes_from_json
 from hopf_jax.graph.mistakes import which_call
 from hopf_jax.graph.names import NodeIndex, names_from_json, names_to_json

@@ -90,6 +90,7 @@ class Changes(NamedTuple):
 def read_changes(
     schema: Schema,
     find: Find,
+    exists: Callable[[Any], bool],
     count: int,
     next_id: int,
     *,
@@ -105,6 +106,7 @@ def read_changes(
     Args:
       schema: What they have to fit.
       find: Returns the number of a node that exists, or raises `ValueError`.
+      exists: Returns whether a name is taken.
       count: The number that the first new node gets.
       next_id: What the first new node is called, where nodes have no names.
       add_nodes, add_edges, drop, drop_edges, labels, features: See `Result.update`.
@@ -117,7 +119,7 @@ def read_changes(
             "The graph has no features of its own: the model reads positions, which "
             "are made from all edges. Give the graph features, and fit it again."
         )
-    names, rows = _read_new(schema, find, next_id, add_nodes)
+    names, rows = _read_new(schema, exists, next_id, add_nodes)
     if not schema.named:
         place: dict[Any, int] = {next_id + i: count + i for i in range(len(rows))}
     else:
@@ -165,7 +167,7 @@ class _Rows(NamedTuple):
 
 
 def _read_new(
-    schema: Schema, find: Find, next_id: int, given: Any
+    schema: Schema, exists: Callable[[Any], bool], next_id: int, given: Any
 ) -> tuple[tuple[Name, ...], "_Rows"]:
     """Return the names and features of new nodes."""
     if given is None:
@@ -185,7 +187,7 @@ def _read_new(
             )
         names = check_names(called, "add_nodes")
         for name in names:
-            if _exists(find, name):
+            if exists(name):
                 raise ValueError(
                     f"add_nodes has {name!r}, which is a node already. To change its "
                     f"features: features={{{name!r}: ...}}."
@@ -200,14 +202,6 @@ def _read_new(
             f"matrix, or as a dictionary from {wanted[:3]}."
         )
     return (), _Rows(matrix)
-
-
-def _exists(find: Find, name: Name) -> bool:
-    try:
-        find(name, "")
-    except ValueError:
-        return False
-    return True
 
 
 def _read_revised(

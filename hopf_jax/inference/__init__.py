@@ -1,5 +1,6 @@
 """Predictions for all nodes, and the label summaries made of them."""
 
+from hopf_jax.inference.kept_replay import Followed, KeptFeatures, KeptReplay
 from hopf_jax.inference.prediction import predict_logits
 from hopf_jax.inference.summaries import (
     as_read,
@@ -8,6 +9,7 @@ from hopf_jax.inference.summaries import (
     mean_change,
     member_of,
     probabilities,
+    reads_apart,
     replay,
 )
 from hopf_jax.inference.whole_graph import (

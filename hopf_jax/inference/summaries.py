@@ -1,7 +1,7 @@
 """Label summaries: what one HOPF iteration passes to the next."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -13,6 +13,22 @@ from hopf_jax.inference.whole_graph import WholeGraph
 from hopf_jax.kernels import Net
 
 _ROWS_AT_ONCE = 1 << 14
+
+
+class Labelled(Protocol):
+    """What summaries read of a graph, or of some of its nodes."""
+
+    @property
+    def train(self) -> np.ndarray:
+        """Mask of the training nodes."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels, one row per node."""
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether nodes have several labels."""
 
 
 def _pieces(count: int) -> Iterator[slice]:
@@ -52,19 +68,19 @@ def first_summaries(
     """
     if not net.kernel.iterative:
         return None
-    if _apart(config):
+    if reads_apart(config):
         num_views = config.num_members
     return np.zeros((num_views, graph.num_nodes, net.sizes.summary), np.float32)
 
 
-def _apart(config: Config) -> bool:
+def reads_apart(config: Config) -> bool:
     """Return whether each member reads its own hidden states."""
     crossed = config.training_summaries == "cross-fitted"
     return config.summary == "hidden" and not crossed
 
 
 def next_summary(
-    graph: Graph,
+    graph: Labelled,
     config: Config,
     iteration: int,
     last: np.ndarray,
@@ -88,7 +104,7 @@ def next_summary(
 
 
 def as_read(
-    graph: Graph, config: Config, iteration: int, summary: np.ndarray, scale: float
+    graph: Labelled, config: Config, iteration: int, summary: np.ndarray, scale: float
 ) -> np.ndarray:
     """Return a label summary as an iteration (from 1) reads it: scaled, with caution.
 
@@ -127,7 +143,7 @@ def mean_change(new: np.ndarray, last: np.ndarray) -> float:
 
 
 def output(
-    graph: Graph, config: Config, predicted: np.ndarray, summary: np.ndarray | None
+    graph: Labelled, config: Config, predicted: np.ndarray, summary: np.ndarray | None
 ) -> np.ndarray:
     """Return the averaged label probabilities after an iteration, [N, C].
 
@@ -202,7 +218,7 @@ def complete_iteration(
         for i, part in enumerate(helpers):
             advance(part, views[i], found(count + i, part, views[i]))
     shared = None if views is None else views[-1]
-    apart = views is not None and not helpers and _apart(config)
+    apart = views is not None and not helpers and reads_apart(config)
     held_out: np.ndarray | None = None
     means: list[Any] = [None, None]
     for member in range(count):

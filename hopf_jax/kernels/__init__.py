@@ -11,7 +11,7 @@ from hopf_jax.kernels.aggregators import (
 )
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.module import Net, Rate, Sizes
-from hopf_jax.kernels.propagation import Signals
+from hopf_jax.kernels.propagation import Products, Signals
 from hopf_jax.kernels.random_bits import bits_at, random_words
 from hopf_jax.kernels.table import (
     CANDIDATES,

@@ -353,6 +353,22 @@ class Net(nn.Module):
         dropped = drop(words, 0, x, self.dropout)
         return first_products(kernel, self.hops[0], dropped, self.sizes.features)
 
+    def input_products(self, x: Matrix) -> tuple[jax.Array | None, jax.Array | None]:
+        """Return products [N, H] of features with the first hop's W_phi and W_psi.
+
+        None for a part that reads no features, and for W_psi where weights are shared.
+        """
+        kernel, weights = self.kernel, self.hops[0]
+
+        def product(names: tuple, matrix: Any) -> jax.Array | None:
+            if not set(names) - {"y"}:
+                return None
+            return matmul(x, feature_rows(names, matrix, self.sizes.features))
+
+        own = product(kernel.phi, weights.phi)
+        shared = kernel.shared_weights
+        return own, None if shared else product(kernel.psi, weights.psi)
+
     def _skips(self, k: int) -> bool:
         return 0 < self.kernel.skip_from <= k
 

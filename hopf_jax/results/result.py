@@ -27,7 +27,7 @@ from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
 from hopf_jax.results.report import Report, make_report
-from hopf_jax.results.updating import NewNode, Update, predict_new, update
+from hopf_jax.results.updating import NewNode, Update, start
 from hopf_jax.runtime import (
     html_lines,
     html_table,
@@ -347,11 +347,9 @@ class Result:
           ValueError: A name, a column or a label is unknown; an edge that goes is not
             there; or the model reads positions made from all edges.
         """
-        return update(
-            self,
-            graph,
-            tolerance,
-            frozen,
+        return start(self, graph, "update").update(
+            tolerance=tolerance,
+            frozen=frozen,
             add_nodes=add_nodes,
             add_edges=add_edges,
             drop=drop,
@@ -378,7 +376,7 @@ class Result:
         Returns:
           A `NewNode`: `label`, `probability`, `probabilities`, `confidence`.
         """
-        return predict_new(self, graph, features, neighbours)
+        return start(self, graph, "predict_new").predict_new(features, neighbours)
 
     def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
         """Return how good the result is, on labels that no net learned from.
@@ -418,6 +416,16 @@ class Result:
           read, and probabilities [N, C].
         """
         graph = self._read_graph(graph)
+        self._check_labels(graph)
+        graph = readable(graph, self.kernel, self.config, self.seed)
+        whole = WholeGraph(graph, self.execution.chunk_edges)
+        net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
+        weights = self.weights[: self.iteration]
+        read, output = replay(net, weights, whole, self.config, self.multilabel)
+        return net, graph, read, self.decision.correct(output)
+
+    def _check_labels(self, graph: Graph) -> None:
+        """Raise `ValueError` for training nodes with other labels than were learned."""
         if graph.train.any() and graph.num_labels != self.sizes.labels:
             raise ValueError(
                 f"The graph's training nodes have {graph.num_labels} labels, but the "
@@ -429,12 +437,6 @@ class Result:
                 f"but the model knows {_few(self.label_names)}. Give the same "
                 "label_names in the same order, or no split."
             )
-        graph = readable(graph, self.kernel, self.config, self.seed)
-        whole = WholeGraph(graph, self.execution.chunk_edges)
-        net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
-        weights = self.weights[: self.iteration]
-        read, output = replay(net, weights, whole, self.config, self.multilabel)
-        return net, graph, read, self.decision.correct(output)
 
     def _read_features(self, graph: Graph) -> Any:
         """Return features [N, F] of a graph as the net reads them."""

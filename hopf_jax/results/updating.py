@@ -2,16 +2,32 @@
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hopf_jax.graph import Graph, as_graph, change_graph, read_changes, schema_of
+from hopf_jax.config import Number
+from hopf_jax.graph import (
+    Changes,
+    EditableGraph,
+    Graph,
+    Journal,
+    ReadEdges,
+    Touched,
+    as_graph,
+    check_value,
+    undo,
+)
+from hopf_jax.inference import Followed, KeptFeatures, KeptReplay
 from hopf_jax.runtime import import_or_explain
 
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
+
+_VISIBLE = 1e-5  # A change of a probability that is reported.
+_MOST_CHANGES = 1000  # After which all nodes are predicted again, and memory freed.
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -38,7 +54,6 @@ class NewNode:
         return f"NewNode({self.label}, probability {self.probability:.2f})"
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Update:
     """A graph after changes, with the predictions for it.
 
@@ -46,32 +61,39 @@ class Update:
     is. Names are those of nodes, or ids where nodes have none.
 
     Attributes:
-      changed: Names of the nodes whose probabilities changed by more than the
-        tolerance, and of new nodes.
+      changed: Names of the nodes whose probabilities changed by more than 1e-5, and of
+        new nodes.
       relabelled: Names of the nodes that are predicted another label than before, and
         of new nodes.
       added: Names of new nodes.
       dropped: Names of nodes that are gone.
       recomputed: Number of nodes for which anything was computed.
-      reason: Why all nodes had to be recomputed; "" if they had not.
+      reason: Why all nodes had to be predicted again; "" if they had not.
       num_nodes: Number of nodes, N.
     """
 
-    changed: list[Hashable]
-    relabelled: list[Hashable]
-    added: list[Hashable]
-    dropped: list[Hashable]
-    recomputed: int
-    reason: str
-    num_nodes: int
-    _result: "Result"
-    _graph: Graph
-    _before: Any = None
+    def __init__(self, followed: "_Followed", about: "_About", step: "_Step") -> None:
+        self._followed, self._step = followed, step
+        self._fresh: Update | None = None  # Where another version took what was kept.
+        self.changed: list[Hashable] = about.changed
+        self.relabelled: list[Hashable] = about.relabelled
+        self.added: list[Hashable] = about.added
+        self.dropped: list[Hashable] = about.dropped
+        self.recomputed: int = about.recomputed
+        self.reason: str = about.reason
+        self.num_nodes: int = about.num_nodes
+        self._before: list[Any] = about.before
+
+    def __repr__(self) -> str:
+        return (
+            f"Update({self.num_nodes} nodes: {len(self.changed)} changed, "
+            f"{len(self.relabelled)} relabelled; {self.recomputed} recomputed)"
+        )
 
     @functools.cached_property
     def graph(self) -> Graph:
         """The graph with the changes."""
-        return self._graph
+        return self._followed.graph_of(self)
 
     @functools.cached_property
     def result(self) -> "Result":
@@ -79,15 +101,30 @@ class Update:
 
         Its scores and history are those of the graph that was fitted.
         """
-        return self._result
+        followed = self._followed
+        found = dataclasses.replace(
+            followed.result,
+            probabilities=followed.said_of(self),
+            node_names=self.graph.node_names,
+            cross_validated=None,
+            graph=self.graph,
+        )
+        found.__dict__["_at"] = self
+        return found
 
     def predict(self, nodes: Any = None) -> np.ndarray:
         """Return labels [n], as `Result.predict` does; `nodes` are names or ids."""
-        return self.result.predict(nodes)
+        said = self._followed.said_about(self, nodes)
+        if said is None:
+            return self.result.predict(nodes)
+        result = self._followed.result
+        decided = result.decision.decide(said)
+        return decided if result.multilabel else result.classes_[decided]
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C], as `Result.predict_proba` does."""
-        return self.result.predict_proba(nodes)
+        said = self._followed.said_about(self, nodes)
+        return self.result.predict_proba(nodes) if said is None else said
 
     def to_frame(self) -> Any:
         """Return a DataFrame of the nodes in `changed`.
@@ -95,94 +132,415 @@ class Update:
         Its columns are those of `Result.to_frame`, and before: the label that was
         predicted until now, None for a new node.
         """
-        import_or_explain("pandas", "to_frame")
+        pd = import_or_explain("pandas", "to_frame")
         frame = self.result.to_frame(self.changed)
-        frame.insert(2, "before", [self._before.get(name) for name in self.changed])
+        frame.insert(2, "before", pd.Series(self._before, dtype=object))
         return frame
 
-    def update(self, **changes: Any) -> "Update":
+    def update(
+        self, *, tolerance: float = 1e-6, frozen: bool = False, **changes: Any
+    ) -> "Update":
         """Apply further changes; see `Result.update`."""
-        return self.result.update(self.graph, **changes)
+        check_value(tolerance, "tolerance", Number(0))
+        return self._followed.update(self, tolerance, frozen, changes)
 
     def predict_new(self, features: Any, neighbours: Any = ()) -> NewNode:
         """Predict for one more node; see `Result.predict_new`."""
-        return predict_new(self.result, self.graph, features, neighbours)
+        return self._followed.predict_new(self, features, neighbours)
 
 
-def update(
-    result: "Result",
-    graph: Graph | None,
-    tolerance: float,
-    frozen: bool,
-    **changes: Any,
-) -> Update:
-    """Apply changes to a graph; see `Result.update`."""
-    graph = _graph_of(result, graph, "update")
-    schema = schema_of(graph, tuple(result.classes_.tolist()))
-    read = read_changes(
-        schema, graph.node_index.find_one, graph.num_nodes, graph.num_nodes, **changes
-    )
-    new = change_graph(graph, read)
-    keep = np.setdiff1d(np.arange(graph.num_nodes), read.dropped)
-    before, after = result.predict_proba(graph)[keep], result.predict_proba(new)
-    moved = np.abs(after[: len(keep)] - before).max(axis=1) > tolerance
-    decided = result.decision.decide(before), result.decision.decide(after)
-    fresh = np.ones(read.num_new, bool)
-    other = (decided[0] != decided[1][: len(keep)]).reshape(len(keep), -1).any(axis=1)
-    call = new.node_index.call
-    names = call(range(len(keep)))
-    old = dict(zip(names, result.classes_[decided[0]], strict=True))
-    return Update(
-        changed=call(np.flatnonzero(np.concatenate([moved, fresh]))),
-        relabelled=call(np.flatnonzero(np.concatenate([other, fresh]))),
-        added=call(range(len(keep), new.num_nodes)),
-        dropped=graph.node_index.call(read.dropped),
-        recomputed=new.num_nodes,
-        reason="every update recomputes all nodes",
-        num_nodes=new.num_nodes,
-        _result=dataclasses.replace(
-            result,
-            probabilities=after,
-            node_names=new.node_names,
-            cross_validated=None,
-            graph=new,
-        ),
-        _graph=new,
-        _before=old,
-    )
+class _About(NamedTuple):
+    """What an `Update` tells; see there."""
+
+    changed: list[Any]
+    relabelled: list[Any]
+    added: list[Any]
+    dropped: list[Any]
+    recomputed: int
+    reason: str
+    num_nodes: int
+    before: list[Any]
 
 
-def predict_new(
-    result: "Result", graph: Graph | None, features: Any, neighbours: Any
-) -> NewNode:
-    """Predict for one more node; see `Result.predict_new`."""
-    graph = _graph_of(result, graph, "predict_new")
-    name: Any = ("a new node",) if graph.node_names else graph.num_nodes
-    pairs: Sequence[tuple[Any, ...]]
-    if isinstance(neighbours, Mapping):
-        pairs = [(other, name, weight) for other, weight in neighbours.items()]
-    else:
-        pairs = [(other, name) for other in neighbours]
-    done = update(
-        result, graph, 0.0, False, add_nodes={name: features}, add_edges=pairs or None
-    )
-    said = done.predict_proba([name])
-    sure = None
-    if result.calibration is not None:
-        sure = done.result.confidence([name]).probabilities[0]
-    label = done.predict([name])[0]
-    if result.multilabel:
-        chosen = tuple(result.classes_[label > 0].tolist())
-        return NewNode(chosen, None, said[0], sure)
-    place = int(result.decision.decide(said)[0])
-    return NewNode(label, float(said[0, place]), said[0], sure)
+class _Step(NamedTuple):
+    """How a version of a graph follows from the one before.
+
+    Attributes:
+      before: The version before; None for the first.
+      changes: What changed.
+      slots: Slots whose output changed, from `old` [n, C] to `new`.
+      depth: Number of versions before.
+    """
+
+    before: Update | None
+    changes: Changes | None
+    slots: np.ndarray
+    old: np.ndarray
+    new: np.ndarray
+    depth: int
 
 
-def _graph_of(result: "Result", graph: Graph | None, method: str) -> Graph:
-    graph = result.graph if graph is None else as_graph(graph)
-    if graph is None:
-        raise ValueError(
-            "This result was loaded from a file, which holds no graph. Give it: "
-            f"result.{method}(..., graph=graph)."
+class _Followed:
+    """What is kept of a graph and its replay, for the version that was made last."""
+
+    def __init__(self, result: "Result", graph: Graph) -> None:
+        # Lazy: it imports this module.
+        from hopf_jax.results.result import make_net, readable, with_features
+
+        self.result, self.base = result, graph
+        self._lock = threading.RLock()
+        self._journal: Journal = []
+        self.frozen = False  # Whether summaries stayed behind in some update.
+        self._why = _why_all(result)
+        kernel, config = result.kernel, result.config
+        result._check_labels(graph)
+        read = result._read_features(graph)
+        self._nodes = EditableGraph(_with_labels(graph, result), _labels_of(result))
+        if self._why:
+            seen = readable(with_features(graph, read), kernel, config, result.seed)
+            edges = ReadEdges.fixed(seen)
+        else:
+            edges = ReadEdges(self._nodes, config.directions == "both")
+        self._replay = KeptReplay(
+            make_net(kernel, config, result.sizes).with_dropout(0.0, 0.0),
+            result.weights[: result.iteration],
+            config,
+            result.multilabel,
+            edges,
+            KeptFeatures(read),
+            graph.num_nodes,
         )
-    return graph
+        self._edges = edges
+        every, none = np.arange(graph.num_nodes), np.zeros(0, np.int64)
+        touched = Touched(every, every, none, none)
+        self._follow(touched, 0.0, False, [])
+        nothing = np.zeros((0, result.sizes.labels), np.float32)
+        about = _About([], [], [], [], graph.num_nodes, "", graph.num_nodes, [])
+        step = _Step(None, None, none, nothing, nothing, 0)
+        self.at = self.first = Update(self, about, step)
+        self.first.__dict__["graph"] = graph
+
+    def update(
+        self, at: Update, tolerance: float, frozen: bool, changes: dict[str, Any]
+    ) -> Update:
+        """Return the version after some changes of version `at`."""
+        with self._lock:
+            fresh = self._somewhere_else(at, frozen)
+            if fresh is not None:
+                return fresh.update(tolerance=tolerance, frozen=frozen, **changes)
+            read = self._read(changes)
+            if self._why and (read.structural or self._why_labels(read)):
+                return self._again(read)
+            journal: Journal = []
+            dropped = self._nodes.call(read.dropped)
+            try:
+                touched, found = self._apply(read, tolerance, frozen, journal)
+            except BaseException:
+                undo(journal)
+                raise
+            self._journal, self.frozen = journal, self.frozen or frozen
+            self.at = self._made(at, read, touched, found, dropped)
+            return self.at
+
+    def predict_new(self, at: Update, features: Any, neighbours: Any) -> NewNode:
+        """Return the prediction for one more node of version `at`."""
+        with self._lock:
+            fresh = self._somewhere_else(at, self.frozen)
+            if fresh is not None:
+                return fresh.predict_new(features, neighbours)
+            named = self._nodes.schema.named
+            name: Any = _NEW if named else self._nodes.num_nodes
+            pairs: Any = [(other, name) for other in neighbours]
+            if isinstance(neighbours, Mapping):
+                pairs = [(other, name, weight) for other, weight in neighbours.items()]
+            changes = {"add_nodes": {name: features}, "add_edges": pairs}
+            read = self._read(changes)
+            if self._why:
+                said = self._again(read).predict_proba()[-1:]
+                return _new_node(self.result, said)
+            journal: Journal = []
+            try:
+                _, found = self._apply(read, 1e-6, self.frozen, journal)
+                said = self.result.decision.correct(found.new[-1:])
+            finally:
+                undo(journal)
+            return _new_node(self.result, said)
+
+    def graph_of(self, at: Update) -> Graph:
+        """Return the graph of a version."""
+        with self._lock:
+            if at is self.at:
+                return self._nodes.freeze()
+        steps, one = [], at
+        while "graph" not in one.__dict__:
+            steps.append(one._step.changes)
+            assert one._step.before is not None  # The first has its graph.
+            one = one._step.before
+        if one is not self.first:  # Its ids are not slots.
+            while one is not self.first:
+                steps.append(one._step.changes)
+                assert one._step.before is not None
+                one = one._step.before
+        nodes = EditableGraph(
+            _with_labels(self.base, self.result), _labels_of(self.result)
+        )
+        for changes in reversed(steps):
+            assert changes is not None
+            nodes.apply(changes, [])
+        return nodes.freeze()
+
+    def said_of(self, at: Update) -> np.ndarray:
+        """Return the probabilities [N, C] of a version."""
+        with self._lock:
+            said = self._replay.said.array.copy()
+            down, mine, other = [], at, self.at
+            while mine is not other:  # To the version that both come from.
+                if mine._step.depth >= other._step.depth:
+                    down.append(mine._step)
+                    assert mine._step.before is not None
+                    mine = mine._step.before
+                else:
+                    said[other._step.slots] = other._step.old
+                    assert other._step.before is not None
+                    other = other._step.before
+            for step in reversed(down):
+                said[step.slots] = step.new
+            slots = self._slots_of(at)
+        return self.result.decision.correct(said[slots])
+
+    def said_about(self, at: Update, nodes: Any) -> np.ndarray | None:
+        """Return the probabilities of listed nodes, if they need no search."""
+        with self._lock:
+            if at is not self.at or not isinstance(nodes, list | tuple):
+                return None
+            slots = [
+                self._nodes.find(node, f"nodes[{i}]") for i, node in enumerate(nodes)
+            ]
+            said = self._replay.said.array[np.array(slots, np.int64)]
+        return self.result.decision.correct(said)
+
+    def _slots_of(self, at: Update) -> np.ndarray:
+        """Return the slots of the nodes of a version, in the order of their ids."""
+        if at is self.at:
+            return self._nodes.slots()
+        gone, count, one = [np.zeros(0, np.int64)], self.base.num_nodes, at
+        while one._step.changes is not None:
+            gone.append(one._step.changes.dropped)
+            count += one._step.changes.num_new
+            assert one._step.before is not None
+            one = one._step.before
+        return np.setdiff1d(np.arange(count), np.concatenate(gone))
+
+    def _somewhere_else(self, at: Update, frozen: bool) -> Update | None:
+        """Return an equal version that is kept elsewhere; None if it is kept here.
+
+        What is kept is that of one version. It is taken back to the version before, if
+        that is asked for; for others all nodes are predicted again.
+        """
+        if at._fresh is not None:
+            return at._fresh
+        if self.at._step.before is at and self._journal:
+            undo(self._journal)
+            self.at = at
+        stale = self.frozen and not frozen
+        if at is self.at and not stale and at._step.depth < _MOST_CHANGES:
+            return None
+        at._fresh = _Followed(self.result, at.graph).first
+        return at._fresh
+
+    def _read(self, changes: dict[str, Any]) -> Changes:
+        read = self._nodes.read(**changes)
+        if len(read.labelled):
+            mine, known = self._nodes.base.label_names, self.result.label_names
+            if mine != known:
+                raise ValueError(
+                    f"The graph's labels are {', '.join(mine[:5])}, but the model "
+                    f"knows {', '.join(known[:5])}. Make the graph with those labels."
+                )
+        return read
+
+    def _apply(
+        self, read: Changes, tolerance: float, frozen: bool, journal: Journal
+    ) -> tuple[Touched, Followed]:
+        """Change what is kept; `journal` takes it back."""
+        touched = self._nodes.apply(read, journal)
+        self._replay.reach(self._nodes.num_slots)
+        for slots, rows in (
+            (touched.new, read.features),
+            (read.revised, read.revised_features),
+        ):
+            if len(slots):
+                self._replay.features.set(slots, self._scaled(rows), journal)
+        rows = touched.rows
+        if not self._why:
+            rows = self._edges.refresh(rows, journal)
+        touched = touched._replace(rows=rows)
+        return touched, self._follow(touched, tolerance, frozen, journal)
+
+    def _follow(
+        self, touched: Touched, tolerance: float, frozen: bool, journal: Journal
+    ) -> Followed:
+        nodes = self._nodes
+        by_share = self.result.config.caution == "share"
+        return self._replay.follow(
+            nodes.train.array,
+            nodes.labels.array,
+            nodes.num_slots,
+            **touched._asdict(),
+            tolerance=tolerance,
+            frozen=frozen,
+            journal=journal,
+            alive=nodes.slots() if by_share else None,
+        )
+
+    def _scaled(self, rows: Any) -> Any:
+        """Return features of some nodes as the net reads them."""
+        part = dataclasses.replace(self.base, features=rows, positional=False)
+        return self.result._read_features(part)
+
+    def _made(
+        self,
+        at: Update,
+        read: Changes,
+        touched: Touched,
+        found: Followed,
+        dropped: list[Any],
+    ) -> Update:
+        """Return the version that was just made."""
+        kept = found.slots
+        decision, call = self.result.decision, self._nodes.call
+        old, new = (decision.correct(said) for said in (found.old, found.new))
+        fresh = np.zeros(len(kept), bool)
+        if len(touched.new):
+            fresh = kept >= touched.new[0]
+        moved = (np.abs(new - old) > _VISIBLE).any(axis=1) | fresh
+        before, after = decision.decide(old), decision.decide(new)
+        other = before != after
+        other = (other.any(axis=1) if other.ndim > 1 else other) | fresh
+        about = _About(
+            changed=call(kept[moved]),
+            relabelled=call(kept[other]),
+            added=call(touched.new),
+            dropped=dropped,
+            recomputed=found.computed,
+            reason="",
+            num_nodes=self._nodes.num_nodes,
+            before=_called_labels(self.result, before[moved], fresh[moved]),
+        )
+        step = _Step(at, read, kept, found.old, found.new, at._step.depth + 1)
+        return Update(self, about, step)
+
+    def _why_labels(self, read: Changes) -> bool:
+        """Return whether labels change what nodes read from whom."""
+        return bool(self.result.config.ghost_edges and len(read.labelled))
+
+    def _again(self, read: Changes) -> Update:
+        """Return the version after changes, with all nodes predicted again."""
+        before = self.said_of(self.at)
+        slots, journal = self._nodes.slots(), []  # type: tuple[np.ndarray, Journal]
+        dropped = self._nodes.call(read.dropped)
+        try:
+            self._nodes.apply(read, journal)
+            graph = self._nodes.freeze()
+        finally:
+            undo(journal)
+        made = _Followed(self.result, graph)
+        after = made.said_of(made.first)
+        kept = ~np.isin(slots, read.dropped)
+        old = np.concatenate([before[kept], np.zeros((read.num_new, after.shape[1]))])
+        fresh = np.arange(len(old)) >= len(old) - read.num_new
+        moved = (np.abs(after - old) > _VISIBLE).any(axis=1) | fresh
+        decide = self.result.decision.decide
+        labels = decide(old.astype(np.float32)), decide(after)
+        other = (labels[0] != labels[1]).reshape(len(old), -1).any(axis=1) | fresh
+        call = graph.node_index.call
+        about = _About(
+            changed=call(np.flatnonzero(moved)),
+            relabelled=call(np.flatnonzero(other)),
+            added=call(np.flatnonzero(fresh)),
+            dropped=dropped,
+            recomputed=graph.num_nodes,
+            reason=self._why,
+            num_nodes=graph.num_nodes,
+            before=_called_labels(self.result, labels[0][moved], fresh[moved]),
+        )
+        made.at = made.first = Update(made, about, made.first._step)
+        made.first.__dict__["graph"] = graph
+        return made.first
+
+
+class _New:
+    """What a node is called that gets no name."""
+
+    def __repr__(self) -> str:
+        return "the new node"
+
+
+_NEW = _New()
+
+
+def start(result: "Result", graph: Graph | None, method: str) -> Update:
+    """Return the version of a graph that changes of a result begin from."""
+    at: Update | None = result.__dict__.get("_at")
+    if graph is None:
+        graph = result.graph
+        if graph is None:
+            raise ValueError(
+                "This result was loaded from a file, which holds no graph. Give it: "
+                f"result.{method}(..., graph=graph)."
+            )
+    graph = as_graph(graph)
+    if at is None or at.__dict__.get("graph") is not graph:
+        at = _Followed(result, graph).first
+        result.__dict__["_at"] = at
+    return at
+
+
+def _why_all(result: "Result") -> str:
+    """Return why a change of nodes or edges can change any prediction; "" if not."""
+    config = result.config
+    if config.neighbor_fraction < 1:
+        return "neighbor_fraction draws the neighbours of all nodes at once"
+    if config.ghost_edges:
+        return "ghost_edges link nodes by random walks over the whole graph"
+    if result.kernel.aggregate.ordered:
+        return "the order of the neighbours is drawn for all nodes at once"
+    return ""
+
+
+def _labels_of(result: "Result") -> tuple[Any, ...]:
+    return tuple(result.classes_.tolist())
+
+
+def _with_labels(graph: Graph, result: "Result") -> Graph:
+    """Return a graph without any labels as one that could have the model's."""
+    if graph.known.any() or graph.label_names == result.label_names:
+        return graph
+    return dataclasses.replace(
+        graph,
+        labels=np.zeros((graph.num_nodes, result.sizes.labels), np.uint8),
+        label_names=result.label_names,
+        classes=result.classes,
+        multilabel=result.multilabel,
+    )
+
+
+def _called_labels(result: "Result", decided: np.ndarray, fresh: Any) -> list[Any]:
+    """Return labels as users call them; None for new nodes."""
+    if result.multilabel:
+        named = [tuple(result.classes_[row > 0].tolist()) for row in decided]
+    else:
+        named = result.classes_[decided].tolist()
+    return [None if new else label for label, new in zip(named, fresh, strict=True)]
+
+
+def _new_node(result: "Result", said: np.ndarray) -> NewNode:
+    """Return the prediction for one node, of its probabilities [1, C]."""
+    sure = None if result.calibration is None else result._calibrated(said)[0]
+    decided = result.decision.decide(said)
+    if result.multilabel:
+        label = tuple(result.classes_[decided[0] > 0].tolist())
+        return NewNode(label, None, said[0], sure)
+    place = int(decided[0])
+    label = result.classes_[place : place + 1].tolist()[0]
+    return NewNode(label, float(said[0, place]), said[0], sure)
