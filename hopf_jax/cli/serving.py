@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 from hopf_jax.cli.model_folder import load_model, read_new_graph
+from hopf_jax.config import Number, Whole, check
 from hopf_jax.graph import Graph, open_graph
 from hopf_jax.results import Result, load
 from hopf_jax.runtime import import_or_explain
@@ -23,6 +24,13 @@ def run(options: argparse.Namespace) -> int:
     # Lazy: what was just looked for is not always installed.
     from hopf_jax.serving import Journal, Limits, Live, identify, serve
 
+    for name, constraint in (
+        ("port", Whole(0, 65_535)),
+        ("max_body", Whole(1, 1 << 30)),
+        ("timeout", Number(0.01, 3600)),
+        ("queue", Whole(1, 100_000)),
+    ):
+        check(constraint, f"--{name.replace('_', '-')}", getattr(options, name))
     limits = Limits(options.max_body, options.timeout, options.queue)
     result, graph = read_served(options.model, options.graph)
     journal = None
@@ -57,16 +65,11 @@ def read_served(model: pathlib.Path, folder: pathlib.Path) -> tuple[Result, Grap
     """
     if not folder.is_dir():
         raise ValueError(f"--graph {folder} is not a folder.")
+    if not model.exists():
+        raise ValueError(f"There is no {model}. `hopf fit` makes a model.")
     if (folder / "graph.json").exists():
         result = load_model(model)[0] if model.is_dir() else load(model)
         return result, open_graph(folder)
-    if not model.is_dir():
-        raise ValueError(
-            f"{folder} holds tables, and {model} does not say how to read them. Give "
-            "the folder of a model that hopf fit wrote, or write the graph with "
-            "hopf_jax.write_graph."
-        )
-    result, settings = load_model(model)
     edges, features, labels = (
         _table(folder, name) for name in ("edges", "features", "labels")
     )
@@ -76,6 +79,13 @@ def read_served(model: pathlib.Path, folder: pathlib.Path) -> tuple[Result, Grap
             "wrote, or hold the tables edges and features, and possibly labels, as "
             f"{', '.join(_TABLES)}."
         )
+    if not model.is_dir():
+        raise ValueError(
+            f"{folder} holds tables, and {model} does not say how to read them. Give "
+            "the folder of a model that hopf fit wrote, or write the graph with "
+            "hopf_jax.write_graph."
+        )
+    result, settings = load_model(model)
     nodes, graph = read_new_graph(edges, features, labels, True, result, settings)
     columns = tuple(settings.features)
     graph = dataclasses.replace(graph, node_names=tuple(nodes), feature_names=columns)

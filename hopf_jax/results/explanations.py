@@ -170,7 +170,6 @@ def influences(
     *,
     times_input: bool = False,
     few_programs: bool = False,
-    most_numbers: int | None = None,
 ) -> Iterator[Influence]:
     """Yield the influence on the logits of each root.
 
@@ -182,22 +181,12 @@ def influences(
       cotangents: [L, C]; influences are summed over these combinations of the logits.
       times_input: Multiply gradients by their inputs.
       few_programs: Pad generously, so that roots of later calls compile nothing.
-      most_numbers: Features of all nodes that a root reads, at most; None for any.
-
-    Raises:
-      ValueError: A root reads more than `most_numbers`.
     """
     reach = net.kernel.reach(net.sizes.num_hops)
     hoods = Neighborhoods(graph, reach)
     subgraphs = [hoods.subgraph(np.array([root])) for root in roots]
     if not subgraphs:
         return
-    most = max(len(subgraph.nodes) for subgraph in subgraphs)
-    if most_numbers is not None and most * graph.num_features > most_numbers:
-        raise ValueError(
-            f"The prediction reads {most} nodes with {graph.num_features} features, "
-            "too many to be explained here."
-        )
     # One layout, and so one compilation, for all of them.
     layout = Layout.over(np.array([(*s.size, 0) for s in subgraphs]), reach)
     if few_programs:
@@ -262,13 +251,9 @@ def _influence(
 
 @releasing_programs()
 def explain(
-    result: "Result",
-    replayed: Replayed,
-    node: int,
-    label: Label | None,
-    most_numbers: int | None = None,
+    result: "Result", replayed: Replayed, node: int, label: Label | None
 ) -> Explanation:
-    """Explain the prediction for a node; see `Result.explain` and `influences`.
+    """Explain the prediction for a node; see `Result.explain`.
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
@@ -298,7 +283,6 @@ def explain(
             *(net, own, graph, read, [node], cotangent),
             times_input=True,
             few_programs=True,
-            most_numbers=most_numbers,
         )
         both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
         columns = columns + found.columns.astype(np.float64)

@@ -2,15 +2,15 @@
 
 import bisect
 import contextlib
-import functools
-from collections.abc import Hashable, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import Graph
-from hopf_jax.results import Result, Update, explain, hop_tree
+from hopf_jax.results import Result, Update, hop_tree
 from hopf_jax.serving import messages
 from hopf_jax.serving.journal import Journal
 
@@ -30,17 +30,67 @@ class RefusedError(Exception):
         self.status = status
 
 
+class Names:
+    """What the nodes of a graph are called, in the order of their ids.
+
+    Views share it, while nodes are only added: each knows how many of them it has.
+
+    Args:
+      names: The names, or () if nodes have none but their ids.
+    """
+
+    def __init__(self, names: Sequence[Hashable]) -> None:
+        self.named, self.listed = bool(names), list(names)
+        self.place = {name: i for i, name in enumerate(names)}
+        self._order: list[int] | None = None
+
+    def add(self, names: Sequence[Hashable]) -> None:
+        """Add the names of new nodes."""
+        for name in names if self.named else ():
+            at = self.place[name] = len(self.listed)
+            self.listed.append(name)
+            if self._order is not None:
+                bisect.insort(self._order, at, key=self._key)
+
+    def without(self, names: Sequence[Hashable]) -> "Names":
+        """Return the names of the nodes that are left."""
+        gone = set(names)
+        return Names([name for name in self.listed if name not in gone])
+
+    def beginning_with(self, prefix: str, count: int) -> Iterator[int]:
+        """Yield the ids of nodes below `count` whose names begin so, sorted by name."""
+        order, key = self._order, self._key
+        if not self.named:
+            order = sorted(range(count), key=key)
+        elif order is None:
+            order = self._order = sorted(range(len(self.listed)), key=key)
+        wanted = prefix.casefold()
+        start = bisect.bisect_left(order, wanted, key=key)
+        for at in itertools.islice(order, start, None):
+            if not key(at).startswith(wanted):
+                return
+            if at < count:
+                yield at
+
+    def _key(self, at: int) -> str:
+        return str(self.listed[at] if self.named else at).casefold()
+
+
 class View:
     """A graph between two updates, with its predictions; it never changes.
 
     Args:
+      result: The model.
       now: The graph and its predictions.
+      names: What its nodes are called.
       version: Number of updates before.
     """
 
-    def __init__(self, now: Update, version: int) -> None:
-        self.now, self.version = now, version
-        self.result, self.graph = now.result, now.graph
+    def __init__(self, result: Result, now: Update, names: Names, version: int) -> None:
+        self.result, self.now, self.names, self.version = result, now, names, version
+        self.num_nodes, self.num_edges = now.num_nodes, now.num_edges
+        # Of its own: `now` is locked while the next update is made.
+        self._probabilities = now.predict_proba()
 
     def find(self, name: Any, where: str) -> int:
         """Return the id of a node by what a request calls it.
@@ -49,60 +99,58 @@ class View:
           RefusedError: There is no such node. No similar name is looked for: that would
             compare with all of them.
         """
-        graph = self.graph
-        value = _key(name)
-        whole = isinstance(name, int) and not isinstance(name, bool)
-        if graph.node_names:
-            found = graph.node_index.place(value, ids=False)
+        truth = isinstance(name, bool)
+        hint = ""
+        if self.names.named:
+            found = self.names.place.get(_key(name), self.num_nodes)
             # True and 1 are equal, but not the same name.
-            if found >= 0 and isinstance(graph.node_names[found], bool) == isinstance(
-                value, bool
-            ):
+            listed = self.names.listed
+            if found < self.num_nodes and isinstance(listed[found], bool) == truth:
                 return found
-        elif whole and 0 <= name < graph.num_nodes:
-            return int(name)
-        names = "" if graph.node_names else f" Give ids, 0 to {graph.num_nodes - 1}."
-        raise RefusedError(404, f"{where} is not a node of the graph.{names}")
+        else:
+            if isinstance(name, int) and not truth and 0 <= name < self.num_nodes:
+                return name
+            hint = f" Give ids, 0 to {self.num_nodes - 1}."
+        raise RefusedError(404, f"{where} is not a node of the graph.{hint}")
 
-    def call(self, ids: Sequence[int] | np.ndarray) -> list[Any]:
-        """Return names of nodes as JSON has them."""
-        return [to_json(name) for name in self.graph.node_index.call(ids)]
+    def own(self, name: Any, where: str) -> Any:
+        """Return the name of a node as the graph has it; see `find`."""
+        found = self.find(name, where)
+        return self.names.listed[found] if self.names.named else found
 
     def predict(self, nodes: Sequence[Any], probabilities: bool) -> dict[str, Any]:
         """Return a `PredictResponse`."""
         ids = [self.find(node, f"nodes[{i}]") for i, node in enumerate(nodes)]
-        result = self.result
-        sure = result.confidence(self.graph.node_index.call(ids))
+        result, said = self.result, self._probabilities[ids]
+        sure, decided = result.calibrated(said), result.decision.decide(said)
         classes = result.classes_.tolist()
         labels: list[Any]
-        values: list[float] | list[None]
+        values: list[Any] = [None] * len(ids)
         if result.multilabel:
-            labels = [result.classes_[row > 0].tolist() for row in sure.decided]
-            values = [None] * len(ids)
+            labels = [result.classes_[row > 0].tolist() for row in decided]
         else:
-            labels = [classes[i] for i in sure.decided.tolist()]
-            values = [_round(value) for value in sure.values.tolist()]
+            labels = [classes[i] for i in decided.tolist()]
+            own = np.take_along_axis(sure, decided[:, None], axis=1)[:, 0]
+            values = [_round(value) for value in own.tolist()]
         rows: list[Any] = [None] * len(ids)
         if probabilities or result.multilabel:
             named = list(map(str, classes))
             rows = [
-                dict(zip(named, map(_round, row), strict=True))
-                for row in sure.probabilities.tolist()
+                dict(zip(named, map(_round, row), strict=True)) for row in sure.tolist()
             ]
-        called = self.call(ids)
         return {
             "version": self.version,
             "predictions": [
                 {"node": n, "label": y, "confidence": p, "probabilities": row}
-                for n, y, p, row in zip(called, labels, values, rows, strict=True)
+                for n, y, p, row in zip(nodes, labels, values, rows, strict=True)
             ],
         }
 
     def explain(self, node: Any, label: Any, most: int) -> dict[str, Any]:
         """Return an `ExplainResponse`."""
-        at = self.find(node, "node")
+        own = self.own(node, "node")
         try:
-            found = explain(self.result, self._replayed, at, label, _MOST_EXPLAINED)
+            found = self.now.explain(own, label=label, most_numbers=_MOST_EXPLAINED)
         except ValueError as error:
             raise RefusedError(422, str(error)) from None
         places, xy, _ = hop_tree(found, most)
@@ -145,8 +193,7 @@ class View:
         """Return a `PredictNewResponse`."""
         neighbours = {}
         for i, each in enumerate(asked.neighbours):
-            at = self.find(each.node, f"neighbours[{i}].node")
-            neighbours[self.graph.node_index.call([at])[0]] = each.weight
+            neighbours[self.own(each.node, f"neighbours[{i}].node")] = each.weight
         given: Any = neighbours
         if all(weight == 1 for weight in neighbours.values()):
             given = list(neighbours)
@@ -168,25 +215,14 @@ class View:
 
     def search(self, prefix: str, most: int) -> dict[str, Any]:
         """Return a `SearchResponse`."""
-        order, key = self._sorted
-        wanted = prefix.casefold()
-        start = bisect.bisect_left(order, wanted, key=key)
-        ids = [int(i) for i in order[start : start + most]]
-        return {"nodes": self.call([i for i in ids if key(i).startswith(wanted)])}
+        found = self.names.beginning_with(prefix, self.num_nodes)
+        return {"nodes": self.call(itertools.islice(found, most))}
 
-    @functools.cached_property
-    def _sorted(self) -> tuple[np.ndarray, Any]:
-        """Ids in the order of the names, whatever the case, and that order's key."""
-        index = self.graph.node_index
-
-        def key(i: int) -> str:
-            return str(index.call([i])[0]).casefold()
-
-        return np.array(sorted(range(self.graph.num_nodes), key=key)), key
-
-    @functools.cached_property
-    def _replayed(self) -> Any:
-        return self.result._replay(self.graph)
+    def call(self, ids: Iterable[int]) -> list[Any]:
+        """Return names of nodes as JSON has them."""
+        if not self.names.named:
+            return list(ids)
+        return [to_json(self.names.listed[at]) for at in ids]
 
 
 class Live:
@@ -213,28 +249,31 @@ class Live:
                 "Fit it again."
             )
         self.changeable, self._journal = changeable, journal
-        self.view = View(result.update(graph), 0)
+        self._graph = graph
+        names = Names(graph.node_names)
+        self.view = View(result, result.update(graph), names, 0)
         for body in () if journal is None else journal.read():
             asked = messages.UpdateRequest.model_validate_json(body)
-            self.view = View(self._change(asked), self.view.version + 1)
+            self.view = self._next(self._change(asked))
 
     def warm_up(self) -> None:
         """Explain and change a little, so that no client waits for compilation."""
-        graph, now = self.view.graph, self.view.now
+        graph, view = self._graph, self.view
         # Of few edges and of many: neighbourhoods of all sizes share few programs.
         order = np.argsort(np.diff(graph.indptr), kind="stable")
-        for at in order[[0, len(order) // 2, -1]]:
-            name = self.view.call([int(at)])[0]
+        names = graph.node_index.call(order[[0, len(order) // 2, -1]])
+        here = [
+            name for name in names if not view.names.named or name in view.names.place
+        ]
+        for name in here:
             # What cannot be done here is refused to clients, too.
             with contextlib.suppress(RefusedError):
-                self.view.explain(name, None, 1)
-        with contextlib.suppress(ValueError):
-            row: Any = graph.features[[0]]
-            row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
-            name = graph.node_index.call([0])[0]
-            now.predict_new(row, [name])
-            if self.changeable:
-                now.update(features={name: row})
+                view.explain(to_json(name), None, 1)
+        row: Any = graph.features[[0]]
+        row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
+        for name in here:
+            with contextlib.suppress(ValueError):
+                view.now.predict_new(row, [name])
 
     def update(self, asked: messages.UpdateRequest) -> dict[str, Any]:
         """Change the graph, and return an `UpdateResponse`.
@@ -247,18 +286,25 @@ class Live:
                 409, f"The version is {version}, not {asked.if_version}."
             )
         now = self._change(asked)
-        view = View(now, version + 1)
         if self._journal is not None:
             self._journal.append(asked.model_dump_json(exclude_unset=True).encode())
-        self.view = view
+        self.view = self._next(now)
         return {
-            "version": view.version,
+            "version": self.view.version,
             "nodes": now.num_nodes,
             "recomputed": now.recomputed,
             "changed": len(now.changed),
             "relabelled": list(map(to_json, now.relabelled[:_MOST_NAMED])),
             "stored": self._journal is not None,
         }
+
+    def _next(self, now: Update) -> View:
+        """Return the view after an update."""
+        names = self.view.names
+        if now.dropped:
+            names = names.without(now.dropped)
+        names.add(now.added)
+        return View(self.view.result, now, names, self.view.version + 1)
 
     def _change(self, asked: messages.UpdateRequest) -> Update:
         view = self.view
@@ -268,9 +314,9 @@ class Live:
             """Return a name as the graph has it; refuse it at once if it is unknown."""
             if _key(name) in added:
                 return _key(name)
-            return view.graph.node_index.call([view.find(name, where)])[0]
+            return view.own(name, where)
 
-        if asked.drop and not view.graph.node_names:
+        if asked.drop and not view.names.named:
             raise RefusedError(
                 422,
                 "drop: the nodes of this graph have no names, and without one of them "
@@ -319,11 +365,11 @@ class Live:
             "status": "ready",
             "model": view.result.model,
             "labels": view.result.classes_.tolist(),
-            "nodes": view.graph.num_nodes,
-            "edges": view.graph.num_edges,
+            "nodes": view.num_nodes,
+            "edges": view.num_edges,
             "version": view.version,
             "updates": self.changeable,
-            "examples": view.call(range(min(3, view.graph.num_nodes))),
+            "examples": view.call(range(min(3, view.num_nodes))),
         }
 
 

@@ -52,6 +52,7 @@ def serve(
         http=bounded_protocol(limits.connections),
         ws="none",
         lifespan="off",
+        log_config=None,  # Which would close the handlers of whoever calls this.
         log_level="error",
         access_log=False,
         server_header=False,

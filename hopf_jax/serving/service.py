@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hopf_jax.config import Number, Whole, check_fields, constrained
 from hopf_jax.serving import messages
 from hopf_jax.serving.interface import Endpoint, describe, reference_page
 from hopf_jax.serving.live import Live, RefusedError
@@ -54,10 +55,14 @@ class Limits:
       connections: Open connections.
     """
 
-    body: int = 1 << 20
-    seconds: float = 30.0
-    queue: int = 64
-    connections: int = 512
+    body: int = constrained(Whole(1, 1 << 30), 1 << 20)
+    seconds: float = constrained(Number(0.01, 3600), 30.0)
+    queue: int = constrained(Whole(1, 100_000), 64)
+    connections: int = constrained(Whole(1, 100_000), 512)
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for the first that is out of range."""
+        check_fields(self)
 
 
 class Worker:
@@ -130,8 +135,8 @@ class Metrics:
             made.set_function(read)
 
         gauge("hopf_queue", "Requests in the queue.", lambda: worker.waiting)
-        gauge("hopf_nodes", "Nodes of the graph.", lambda: live.view.graph.num_nodes)
-        gauge("hopf_edges", "Entries of A.", lambda: live.view.graph.num_edges)
+        gauge("hopf_nodes", "Nodes of the graph.", lambda: live.view.num_nodes)
+        gauge("hopf_edges", "Entries of A.", lambda: live.view.num_edges)
         gauge("hopf_updates", "Updates so far.", lambda: live.view.version)
 
     def text(self) -> bytes:

@@ -18,7 +18,7 @@ class Answer(NamedTuple):
 
 
 async def ask(app, path, message=None, *, method=None, body=None, headers=JSON):
-    """Send one request; `body` is bytes, or a list of parts of which None never comes."""
+    """Send a request; `body` may be a list of parts, of which None never comes."""
     if message is not None:
         body = json.dumps(message).encode()
     parts = list(body) if isinstance(body, list) else [body or b""]

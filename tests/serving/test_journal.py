@@ -66,7 +66,7 @@ def test_what_cannot_be_written_is_not_kept(tmp_path, monkeypatch):
 
 
 def ask(live):
-    names = [name for name in live.view.graph.node_names if isinstance(name, str)]
+    names = [name for name in live.view.names.listed if isinstance(name, str)]
     return live.view.predict(names, True), live.view.explain("Ann", None, 5)
 
 

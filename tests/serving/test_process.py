@@ -96,7 +96,9 @@ def test_a_killed_service_goes_on_and_a_stopped_one_ends_well(folder, tmp_path):
         for text in (
             *(b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"),
             *(b"GET / HTTP/1.1\r\n\r\n", b"A" * 200_000 + b"\r\n\r\n"),
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 1_000_000 + b"\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
+            + b"y" * 1_000_000
+            + b"\r\n\r\n",
             POST + b"Content-Length: -1\r\n\r\n",
             POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n{}}",
             POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -108,7 +110,9 @@ def test_a_killed_service_goes_on_and_a_stopped_one_ends_well(folder, tmp_path):
         assert not answer or answer.startswith(b"HTTP/1.1 4")
         later = send(
             port,
-            POST + b"Connection: close\r\nContent-Length: 16\r\n\r\n" + b'{"nodes":["Ann"]',
+            POST
+            + b"Connection: close\r\nContent-Length: 16\r\n\r\n"
+            + b'{"nodes":["Ann"]',
         )
         assert later.startswith(b"HTTP/1.1 422")
 

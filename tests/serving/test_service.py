@@ -110,7 +110,7 @@ def test_a_new_node_is_predicted_and_not_added(app, live):
     assert found["confidence"] == max(found["probabilities"].values())
     by_name = {"features": {f"column {i}": v for i, v in enumerate(row)}}
     again = asked(app, "/predict-new", given | by_name)
-    assert again.json == found and live.view.graph.num_nodes == 18
+    assert again.json == found and live.view.num_nodes == 18
     refused(asked(app, "/predict-new", {"features": [1.0]}), 422, "7 columns")
     refused(
         asked(app, "/predict-new", given | {"neighbours": [{"node": "x"}]}),
@@ -179,7 +179,7 @@ def test_updates_change_what_is_predicted(app, live, result):
 )
 def test_wrong_updates_change_nothing(app, live, change, status, words):
     refused(asked(app, "/update", change), status, words)
-    assert live.view.version == 0 and live.view.graph.num_nodes == 18
+    assert live.view.version == 0 and live.view.num_nodes == 18
 
 
 def test_ids_stay_what_they_are(several):
