@@ -21,6 +21,7 @@ from hopf_jax.batching.sparse import (
     Rows,
     SparseMatrix,
     matmul,
+    portable_products,
     row_of_entry,
     spmm,
     to_dense,

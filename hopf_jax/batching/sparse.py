@@ -3,6 +3,9 @@
 All sparse computation is such a product: F(A) h, and X W of a bag of words.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -88,8 +91,23 @@ def row_of_entry(indptr: Array, num_entries: int) -> jax.Array:
     return jnp.cumsum(steps[:-1])
 
 
+_portable = contextvars.ContextVar("portable", default=False)
+
+
+@contextlib.contextmanager
+def portable_products() -> Iterator[None]:
+    """Trace products that run on any device: without the CSR kernel of CPUs."""
+    token = _portable.set(True)
+    try:
+        yield
+    finally:
+        _portable.reset(token)
+
+
 def _product(indptr, indices, values, dense):
     wide = dense.astype(jnp.float32)
+    if _portable.get():
+        return segment_product(indptr, indices, values, wide).astype(dense.dtype)
     # Faster than the segment sum, but only CPUs have the CSR kernel.
     return jax.lax.platform_dependent(
         indptr, indices, values, wide, cpu=csr_product, default=segment_product

@@ -114,7 +114,8 @@ def read_changes(
     Raises:
       ValueError: For the first thing that is wrong with them.
     """
-    if schema.positional and (add_nodes is not None or features is not None):
+    changing = (add_nodes, add_edges, drop, drop_edges, features)
+    if schema.positional and any(each is not None for each in changing):
         raise ValueError(
             "The graph has no features of its own: the model reads positions, which "
             "are made from all edges. Give the graph features, and fit it again."

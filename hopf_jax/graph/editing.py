@@ -314,7 +314,8 @@ class ReadEdges:
         own._merged = False
         own.rows = EditableRows(graph.indptr, graph.indices, graph.weights)
         back = sp.csr_array(graph.adjacency.T)
-        own.readers = EditableRows(back.indptr, back.indices, None)
+        weights = None if graph.weights is None else back.data
+        own.readers = EditableRows(back.indptr, back.indices, weights)
         own.degree = Growing(graph.degree)
         return own
 

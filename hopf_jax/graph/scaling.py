@@ -54,6 +54,11 @@ class Scaling:
     names: tuple[str, ...] = ()
 
     @property
+    def limit(self) -> float:
+        """Largest absolute value of a scaled column, unless rows are scaled."""
+        return _LIMIT
+
+    @property
     def num_features(self) -> int:
         """Number of columns as given, F."""
         return len(self.scale)

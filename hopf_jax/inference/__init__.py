@@ -19,3 +19,4 @@ from hopf_jax.inference.whole_graph import (
     nodes_by_distance,
     process_share,
 )
+from hopf_jax.inference.whole_program import EdgeList, whole_program

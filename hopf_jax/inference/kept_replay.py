@@ -134,11 +134,13 @@ class KeptFeatures:
 class _Signal(NamedTuple):
     """A signal of all slots, and those where it is not what it was.
 
-    `name` is "x" for the features, "h0", or the number of a hop.
+    `name` is "x" for the features, "h0", "y", or the number of a hop; `amount` is by
+    how much it changed, as a share of its usual size.
     """
 
     name: Any
     changed: np.ndarray
+    amount: np.ndarray
 
 
 class KeptReplay:
@@ -184,6 +186,7 @@ class KeptReplay:
         )
         self._tables: list[dict[Any, Growing]] = [{} for _ in weights]
         self._usual: list[dict[Any, float]] = [{} for _ in weights]
+        self._pending: list[dict[int, Growing]] = [{} for _ in weights]
         self._summaries = [
             Growing(np.zeros((num_slots, self._views, sizes.summary), np.float32))
             for _ in weights[1:]
@@ -196,7 +199,7 @@ class KeptReplay:
     def reach(self, count: int) -> None:
         """Make room for `count` slots."""
         tables = [self.said, *self._summaries, *self._read]
-        for found in self._tables:
+        for found in (*self._tables, *self._pending):
             tables += found.values()
         for table in tables:
             table.reach(count)
@@ -254,7 +257,7 @@ class KeptReplay:
         if kernel.psi:  # They may read the degrees of whom they read.
             base.append(self._readers(rows))
         steps.base, steps.labelled = _union(base, num_slots), labelled
-        summarised = new
+        summarised = steps.revised_signal("y", new)
         for t, params in enumerate(self._weights):
             steps.begin(t, params, summarised)
             h = run_hops(kernel, self.net.num_layers, steps)
@@ -273,11 +276,11 @@ class KeptReplay:
                     kept = np.isin(slots, own, assume_unique=True)
                     slots, views = slots[kept], views[kept]
                 table = self._summaries[t]
-                summarised = steps.write(table, slots, views, 1.0)
+                summarised = _Signal("y", *steps.write(table, slots, views, 1.0))
                 if self._read is not self._summaries:
-                    summarised = self._reread(
-                        t, steps, summarised, train, labels, alive
-                    )
+                    changed = summarised.changed
+                    parts = self._reread(t, steps, changed, train, labels, alive)
+                    summarised = _Signal("y", *parts)
         old = self.said.array[slots]
         self.said.set(slots, found, journal)
         return Followed(slots, old, found, steps.count())
@@ -311,11 +314,11 @@ class KeptReplay:
         train: np.ndarray,
         labels: np.ndarray,
         alive: np.ndarray | None,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Write summaries as iteration t + 1 (from 0) reads them, with caution.
 
         Returns:
-          The slots where they changed.
+          The slots where they changed, and by how much.
         """
         slots = _union([changed, steps.labelled], steps.num_slots)
         if self.config.caution == "share":  # A rank depends on all nodes.
@@ -358,49 +361,57 @@ class _Steps:
         self._multiplied = multiplies_once(kernel) and self.net.num_layers > 0
         self._reads = kernel.phi + kernel.psi
 
-    def begin(self, t: int, params: dict, summarised: np.ndarray) -> None:
+    def revised_signal(self, name: Any, slots: np.ndarray) -> _Signal:
+        """Return a signal that is another one at some slots."""
+        return _Signal(name, slots, np.full(len(slots), np.inf))
+
+    def begin(self, t: int, params: dict, summarised: _Signal) -> None:
         """Begin iteration t (from 0), for which some summaries changed."""
         self.t, self.params, self.summarised = t, params, summarised
         self.tables = self.replay._tables[t]
         self.usual = self.replay._usual[t]
+        self.pending = self.replay._pending[t]
         self._last: Any = None
         if self._multiplied:
             slots = self.revised
+            products = self.replay._programs.products
             parts = [
-                self.replay._programs.products(params, rows)
-                for rows in self._feature_rows(slots)
+                np.asarray(products(params, rows))[:count]
+                for count, rows in self._feature_rows(slots)
             ]
             self._set("products", slots, parts)
 
     def features(self) -> _Signal:
-        return _Signal("x", self.revised)
+        return self.revised_signal("x", self.revised)
 
     def embed(self, away: int) -> _Signal:
         if self._multiplied:
             h0 = np.maximum(self.tables["products"].array[self.revised], 0)
             h0 = h0[:, :, : self.net.sizes.hidden]
-            return _Signal("h0", self._set("h0", self.revised, [h0]))
+            return _Signal("h0", *self._set("h0", self.revised, [h0]))
         slots, embed = self.revised, self.replay._programs.embed
-        parts = [embed(self.params, rows) for rows in self._feature_rows(slots)]
-        return _Signal("h0", self._set("h0", slots, parts))
+        parts = [
+            np.asarray(embed(self.params, rows))[:count]
+            for count, rows in self._feature_rows(slots)
+        ]
+        return _Signal("h0", *self._set("h0", slots, parts))
 
     def hop(self, k: int, away: int, h0: _Signal, h: _Signal) -> Any:
         kernel, last = self.net.kernel, k == self.net.num_layers
         apart = h.name != "x" and h0.name != h.name and "h0" in self._reads
         signals = {"h": h} | ({"h0": h0} if apart else {})
         if kernel.iterative:
-            signals["y"] = _Signal("y", self.summarised)
-        parts = [self.base]
-        for name, signal in signals.items():
-            parts.append(signal.changed)
-            read = name in kernel.psi or (
-                name == "h" and not apart and "h0" in kernel.psi
-            )
-            if read:
-                parts.append(self.replay._readers(signal.changed))
+            signals["y"] = self.summarised
+        parts = [self.base, *(signal.changed for signal in signals.values())]
         if last:
             parts.append(self.labelled)
+        if kernel.psi:
+            read = set(kernel.psi)
+            read |= {"h"} if not apart and "h0" in read else set()
+            parts.append(self._reached(k, [s for n, s in signals.items() if n in read]))
         slots = _union(parts, self.num_slots)
+        if kernel.psi:
+            self.pending[k].set(slots, 0, self.journal)
         self._computed.append(slots)
         readout = last and kernel.reads_out == "last"
         program = self.replay._programs.hop(k, readout)
@@ -411,7 +422,42 @@ class _Steps:
         if readout:
             self._last = slots, found
             return None
-        return _Signal(k, self._set(k, slots, found))
+        chunks = self._chunks(slots)
+        parts = [np.asarray(f)[: len(c)] for f, c in zip(found, chunks, strict=True)]
+        return _Signal(k, *self._set(k, slots, parts))
+
+    def _reached(self, k: int, signals: list[_Signal]) -> np.ndarray:
+        """Return the slots whose neighbours changed by more than the tolerance.
+
+        Smaller changes are added up until they do.
+        """
+        edges, share = self.replay.edges, self.net.kernel.aggregate.share
+        if k not in self.pending:
+            self.pending[k] = Growing(np.zeros(self.num_slots, np.float32))
+        if len(self.base) == self.num_slots:  # All are due anyway.
+            return self.base
+        readers, amounts = [], []
+        for signal in signals:
+            places, lengths = edges.readers.entries(signal.changed)
+            to = edges.readers.columns[places]
+            amount = np.repeat(signal.amount, lengths)
+            if share is not None:
+                degree = edges.degree.array
+                own = np.repeat(degree[signal.changed], lengths)
+                amount = amount * share(degree[to], own)
+                if edges.readers.values is not None:
+                    amount = amount * edges.readers.values[places]
+            readers.append(to)
+            amounts.append(amount)
+        if not readers:
+            return np.zeros(0, np.int64)
+        slots, at = np.unique(np.concatenate(readers), return_inverse=True)
+        due = self.pending[k].array[slots] + np.bincount(
+            at, np.concatenate(amounts), minlength=len(slots)
+        )
+        now = due > self.tolerance
+        self.pending[k].set(slots[~now], due[~now], self.journal)
+        return slots[now]
 
     def join(self, hops: list[_Signal]) -> list[_Signal]:
         return hops
@@ -452,28 +498,26 @@ class _Steps:
 
     def write(
         self, table: Growing, slots: np.ndarray, values: np.ndarray, usual: float
-    ) -> np.ndarray:
-        """Write the rows that changed; return their slots."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Write the rows that changed; return their slots, and by how much."""
         old = table.array[slots]
         size = values.shape[1] * values.shape[2]
         apart = np.abs(values - old).reshape(len(slots), size)
-        moved = (apart > self.tolerance * usual).any(axis=1)
-        moved |= slots >= self.first_new
+        amount = apart.max(axis=1, initial=0) / usual
+        amount[slots >= self.first_new] = np.inf
+        moved = amount > self.tolerance
         if not moved.all():
-            slots, values = slots[moved], values[moved]
+            slots, values, amount = slots[moved], values[moved], amount[moved]
         table.set(slots, values, self.journal)
-        return slots
+        return slots, amount
 
-    def _set(self, name: Any, slots: np.ndarray, parts: list[Any]) -> np.ndarray:
-        """Write a signal that was computed in parts, with padding."""
-        begun, arrays = 0, []
-        for part in parts:
-            rows = np.asarray(part)[: len(slots) - begun]
-            arrays.append(rows)
-            begun += len(rows)
-        if not arrays:
-            return slots
-        values = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    def _set(
+        self, name: Any, slots: np.ndarray, parts: list[Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Write a signal that was computed in parts; return where it changed."""
+        if not parts:
+            return slots, np.zeros(len(slots))
+        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
         table = self.tables.get(name)
         if table is None:  # The first time, for all nodes.
             table = Growing(np.zeros((self.num_slots, *values.shape[1:]), np.float32))
@@ -498,11 +542,12 @@ class _Steps:
             yield slots[start:stop]
             start = stop
 
-    def _feature_rows(self, slots: np.ndarray) -> Iterator[Any]:
-        """Yield the features of slots, in padded pieces."""
+    def _feature_rows(self, slots: np.ndarray) -> Iterator[tuple[int, Any]]:
+        """Yield the features of slots in padded pieces, and the number of real rows."""
         for start in range(0, len(slots), _MOST_EDGES):
             piece = slots[start : start + _MOST_EDGES]
-            yield self.replay.features.rows(piece, _power(len(piece), 8))
+            rows = self.replay.features.rows(piece, _power(len(piece), 8))
+            yield len(piece), rows
 
     def _arguments(
         self, slots: np.ndarray, k: int, signals: dict[str, _Signal]

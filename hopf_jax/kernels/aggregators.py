@@ -12,11 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hopf_jax.batching import HopGraph, matmul, spmm
 from hopf_jax.kernels.lstm import last_outputs
 
 _MOST_HEADS = 8
+_LEAST_DEGREE = 1e-30
 _SLOPE = 0.2  # Of the leaky ReLU of attention, below 0.
 
 Weights = dict[str, jax.Array]
@@ -58,6 +60,8 @@ class Aggregate:
         `spmm`.
       of_products: Not linear, but x is Psi W_psi already, of the hidden width, and so
         is the result (attention).
+      share: (degree of the receiver, degree of the sender) -> how much of x of a sender
+        reaches a receiver over an edge of weight 1, at most; None if all of it can.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Aggregate:
     sparse: bool = False
     csr: bool = False
     of_products: bool = False
+    share: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for an aggregator that cannot be called or saved."""
@@ -115,6 +120,14 @@ def _symmetric(graph, x, num_receivers, weights, draws, rows):
     scaled = (scale * x).astype(x.dtype)
     total = _sum(graph, scaled, num_receivers, weights, draws, rows)
     return scale[:num_receivers] * total
+
+
+def _share_of_mean(receiver, sender):
+    return 1 / np.maximum(receiver, _LEAST_DEGREE)
+
+
+def _share_of_symmetric(receiver, sender):
+    return 1 / np.sqrt((receiver + 1) * (sender + 1))
 
 
 def _symmetric_loops(graph, x, num_receivers, weights, draws, rows):
@@ -202,9 +215,11 @@ def lstm(max_neighbors: int = 32) -> Aggregate:
 
 
 total = Aggregate("sum", _sum, csr=True)
-mean = Aggregate("mean", _mean, csr=True)
-symmetric = Aggregate("symmetric", _symmetric, csr=True)
-symmetric_loops = Aggregate("symmetric-loops", _symmetric_loops, csr=True)
+mean = Aggregate("mean", _mean, csr=True, share=_share_of_mean)
+symmetric = Aggregate("symmetric", _symmetric, csr=True, share=_share_of_symmetric)
+symmetric_loops = Aggregate(
+    "symmetric-loops", _symmetric_loops, csr=True, share=_share_of_symmetric
+)
 attention = Aggregate(
     "attention", _attention, _heads, linear=False, csr=True, of_products=True
 )

@@ -49,11 +49,22 @@ class Decision:
     power: float = 0.0
     thresholds: tuple[float, ...] = ()
 
+    @property
+    def divisors(self) -> np.ndarray:
+        """Numbers [C] that `correct` divides by."""
+        return _positive(self.weights, max)
+
+    @property
+    def rarity(self) -> np.ndarray:
+        """Numbers [C] that `decide` divides by, if there is a `power`."""
+        # A label without a training node counts as the rarest that has one.
+        return _positive(self.prior, min) ** self.power
+
     def correct(self, output: np.ndarray) -> np.ndarray:
         """Return probabilities [n, C] from the output of the net [n, C]."""
         if not self.weights:
             return output
-        true = output / _positive(self.weights, max).astype(output.dtype)
+        true = output / self.divisors.astype(output.dtype)
         return true / true.sum(axis=1, keepdims=True)
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
@@ -62,9 +73,7 @@ class Decision:
             limits = np.array(self.thresholds or 0.5, probabilities.dtype)
             return (probabilities > limits).astype(np.uint8)
         if self.power:
-            # A label without a training node counts as the rarest that has one.
-            prior = _positive(self.prior, min) ** self.power
-            probabilities = probabilities / prior.astype(probabilities.dtype)
+            probabilities = probabilities / self.rarity.astype(probabilities.dtype)
         return probabilities.argmax(axis=1)
 
     @classmethod

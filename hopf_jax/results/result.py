@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.explanations import Explanation, explain
 from hopf_jax.results.report import Report, make_report
-from hopf_jax.results.updating import NewNode, Update, start
+from hopf_jax.results.updating import TOLERANCE, NewNode, Update, start
 from hopf_jax.runtime import (
     html_lines,
     html_table,
@@ -306,7 +306,7 @@ class Result:
         drop_edges: Any = None,
         labels: Any = None,
         features: Any = None,
-        tolerance: float = 1e-6,
+        tolerance: float = TOLERANCE,
         frozen: bool = False,
     ) -> Update:
         """Change a graph, and predict what depends on the changes, without training.
@@ -491,6 +491,33 @@ class Result:
         from hopf_jax.results.serialization import save
 
         save(self, path)
+
+    def export(
+        self,
+        folder: str | os.PathLike,
+        *,
+        platforms: Sequence[str] = ("cpu", "tpu"),
+    ) -> None:
+        """Write the prediction as a program that needs jax and numpy alone.
+
+        The folder gets the program (StableHLO, for graphs of any size), a manifest of
+        its inputs and outputs, checksums, an example and a script `predict.py` that
+        runs it. It reads features as the graph was given them, in the order of the
+        columns; scaling, iterations and the rule that decides are part of the program.
+        Its probabilities are those of `predict_proba` to 1e-6.
+
+        Args:
+          folder: A new folder, local; it is complete or absent.
+          platforms: Where the program is to run: "cpu", "tpu", "cuda", "rocm".
+
+        Raises:
+          ValueError: The folder exists; or what the model reads cannot be a program of
+            the graph alone: positions, ghost edges, drawn or ordered neighbours.
+        """
+        # Lazy: jax.export is rarely needed.
+        from hopf_jax.results.exporting import export
+
+        export(self, folder, tuple(platforms))
 
     def plot(self) -> Any:
         """Return a matplotlib figure: losses by epoch, F1 by iteration."""

@@ -28,6 +28,7 @@ from hopf_jax.runtime import import_or_explain
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
 
+TOLERANCE = 3e-6
 _VISIBLE = 1e-5  # A change of a probability that is reported.
 _MOST_CHANGES = 1000  # After which all nodes are predicted again, and memory freed.
 
@@ -142,7 +143,7 @@ class Update:
         return frame
 
     def update(
-        self, *, tolerance: float = 1e-6, frozen: bool = False, **changes: Any
+        self, *, tolerance: float = TOLERANCE, frozen: bool = False, **changes: Any
     ) -> "Update":
         """Apply further changes; see `Result.update`."""
         check_value(tolerance, "tolerance", Number(0))
@@ -291,7 +292,7 @@ class _Followed:
                 return _new_node(self.result, said)
             journal: Journal = []
             try:
-                _, found = self._apply(read, 1e-6, self.frozen, journal)
+                _, found = self._apply(read, TOLERANCE, self.frozen, journal)
                 said = self.result.decision.correct(found.new[-1:])
             finally:
                 undo(journal)

@@ -61,7 +61,7 @@ class Browser:
             *(f"--user-data-dir={folder}", "--disable-dev-shm-usage"),
         ]
         self.process = subprocess.Popen(
-            ["sh", "-c", hand_over, "sh", *command],
+            ["bash", "-c", hand_over, "bash", *command],
             pass_fds=(down, up),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -98,13 +98,15 @@ class Browser:
 
     def look(self):
         found = self.tell("Runtime.evaluate", expression=SEEN, returnByValue=True)
+        if "value" not in found["result"]:  # The page is being loaded.
+            return None
         return json.loads(found["result"]["value"])
 
     def wait(self, ready):
-        """Return what is seen once it is ready."""
-        for _ in range(600):
+        """Return what is seen, once it is ready."""
+        for _ in range(300):
             seen = self.look()
-            if ready(seen):
+            if seen is not None and ready(seen):
                 return seen
             time.sleep(0.1)
         raise AssertionError(seen)
@@ -142,6 +144,7 @@ class Browser:
             )
 
     def clear(self):
+        self.click("#node")
         expression = "document.querySelector('#node').select()"
         self.tell("Runtime.evaluate", expression=expression)
 
@@ -247,8 +250,8 @@ def test_a_person_asks_for_nodes(port, browser):
         browser.tell("Emulation.setEmulatedMedia", features=features)
         for device, size in (("desk", DESK), ("phone", PHONE)):
             browser.size(size)
+            browser.tell("Page.navigate", url="about:blank")
             browser.tell("Page.navigate", url=f"http://127.0.0.1:{port}/#Valjean")
-            browser.tell("Page.reload")
             seen = browser.wait(
                 lambda seen: seen["node"] == "Valjean" and seen["discs"] > 5
             )
