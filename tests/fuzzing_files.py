@@ -28,7 +28,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
-from hopf_jax.cli import commands, tables
+from hopf_jax.cli import model_folder, tables
 from hopf_jax.datasets import cache, download, readers
 from hopf_jax.datasets.registry import DATASETS, Layout
 from hopf_jax.runtime import open_zip, reading
@@ -164,7 +164,7 @@ def _make_model(folder):
 
 
 def _read_model(folder):
-    result, settings = commands._load_model(folder)
+    result, settings = model_folder.load_model(folder)
     return [result.probabilities, np.array([len(settings.nodes)])]
 
 

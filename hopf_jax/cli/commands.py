@@ -9,33 +9,33 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 import hopf_jax
 from hopf_jax import datasets
-from hopf_jax.cli import tables
+from hopf_jax.cli import scoring, serving, tables
+from hopf_jax.cli.model_folder import (
+    load_model,
+    read_graph,
+    read_new_graph,
+    save_model,
+)
 from hopf_jax.cli.options import make_parser, settings_of
 from hopf_jax.comparison import compare
-from hopf_jax.config import Config, Execution, check_fields
+from hopf_jax.config import Config, Execution
 from hopf_jax.fitting import fit
-from hopf_jax.graph import GRAPH_FILE, SPLITS, Graph, split_graph
+from hopf_jax.graph import GRAPH_FILE, SPLITS, split_graph
 from hopf_jax.kernels import find_kernel
 from hopf_jax.parts import import_tables, partition
-from hopf_jax.results import Result, load_with_notes, save
 from hopf_jax.runtime import (
     keep_programs_by_default,
-    read_json,
-    sha256,
     write_atomically,
 )
 from hopf_jax.tuning import tune
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
-_RESULT = "result.npz"
-_DESCRIPTION = "model.json"  # Of version 0.1; results hold it now.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +76,7 @@ def _fit(options: argparse.Namespace) -> int:
         find_kernel(options.model)  # Before any table is read.
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out {options.out} is a file; give a folder.")
-    graph, settings, sets = _read_graph(options)
+    graph, settings, sets = read_graph(options)
     if options.split is not None:
         sets = tables.read_split(options.split, settings.nodes, not options.no_header)
     if sets is None:
@@ -87,7 +87,7 @@ def _fit(options: argparse.Namespace) -> int:
         graph = graph.with_split(**sets)
     _report(options, repr(graph))
     result = fit(graph, options.model, **keywords)
-    _save_model(options.out, result, settings)
+    save_model(options.out, result, settings)
     _print_row("set", "nodes", "micro_f1", "macro_f1")
     for name, scores in result.scores.items():
         values = (f"{scores[metric]:.4f}" for metric in ("micro_f1", "macro_f1"))
@@ -107,7 +107,7 @@ def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    result, settings = _load_model(options.model)
+    result, settings = load_model(options.model)
     if options.chunk_edges is not None:
         execution = Execution(chunk_edges=options.chunk_edges)
         result = dataclasses.replace(result, execution=execution)
@@ -121,7 +121,11 @@ def _predict(options: argparse.Namespace) -> int:
     elif options.features is None:
         raise ValueError("a new graph needs EDGES and FEATURES.")
     else:
-        nodes, graph = _read_new_graph(options, result, settings)
+        nodes, graph = read_new_graph(
+            *(options.edges, options.features, options.labels),
+            not options.no_header,
+            *(result, settings),
+        )
     probabilities = result.predict_proba(graph)
     names = list(result.label_names)
     decided = result.decision.decide(probabilities)
@@ -152,7 +156,7 @@ def _compare(options: argparse.Namespace) -> int:
     models = [name.strip() for name in options.models.split(",")]
     for name in models:
         find_kernel(name)  # Before any table is read.
-    graph, _, sets = _read_graph(options)
+    graph, _, sets = read_graph(options)
     if sets is not None:
         graph = graph.with_split(**sets)
     _report(options, repr(graph))
@@ -176,7 +180,7 @@ def _tune(options: argparse.Namespace) -> int:
     keywords = _fit_keywords(options)
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out {options.out} is a file; give a folder.")
-    graph, settings, sets = _read_graph(options)
+    graph, settings, sets = read_graph(options)
     if options.split is not None:
         sets = tables.read_split(options.split, settings.nodes, not options.no_header)
     if sets is not None:
@@ -191,7 +195,7 @@ def _tune(options: argparse.Namespace) -> int:
         workdir=options.workdir,
         **keywords,
     )
-    _save_model(options.out, found.result, settings)
+    save_model(options.out, found.result, settings)
     print(found)
     _report(options, f"Written to {options.out}.")
     return 0
@@ -273,6 +277,8 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "predict": _predict,
     "compare": _compare,
     "tune": _tune,
+    "score": scoring.run,
+    "serve": serving.run,
     "data": _data,
     "partition": _partition,
     "reproduce": _reproduce,
@@ -286,167 +292,3 @@ def _print_row(*cells: Any) -> None:
 def _report(options: argparse.Namespace, message: str) -> None:
     if not options.quiet:
         print(message, file=sys.stderr)
-
-
-# Graphs from tables
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadSettings:
-    """How tables were read, so that those of a new graph are read the same way.
-
-    Attributes:
-      nodes: Names of the fitted nodes, in the order of the result.
-      features: Names of the columns.
-      directed, self_loops: As `Graph.from_edges` takes them.
-      normalize: Rows of features were scaled to sum to 1.
-      sparse: Features were kept as a sparse matrix.
-    """
-
-    nodes: Sequence[str]
-    features: Sequence[str]
-    directed: bool
-    self_loops: Literal["drop", "keep"]
-    normalize: bool
-    sparse: bool
-
-    def __post_init__(self) -> None:
-        """Raise `ValueError` for settings that `hopf fit` does not write."""
-        check_fields(self)
-        for name in ("nodes", "features"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not all(isinstance(v, str) for v in (*self.nodes, *self.features)):
-            raise ValueError("names of nodes and features must be text")
-
-    def graph(
-        self,
-        matrix: Any,
-        edges: tables.Edges,
-        labels: Any,
-        label_names: Any,
-        nodes: Sequence[str],
-    ) -> Graph:
-        """Return the graph of these features, edges, labels and names of nodes."""
-        if self.sparse:
-            matrix = sp.csr_array(matrix)
-        elif sp.issparse(matrix):
-            matrix = matrix.toarray()
-        graph = Graph.from_edges(
-            edges.senders,
-            edges.receivers,
-            matrix,
-            labels,
-            weights=edges.weights,
-            directed=self.directed,
-            self_loops=self.self_loops,
-            label_names=label_names,
-            multilabel=None if labels is None else np.ndim(labels) == 2,
-        )
-        # Not before: the ends of edges are ids, which names could look like.
-        graph = dataclasses.replace(
-            graph, node_names=tuple(nodes), feature_names=tuple(self.features)
-        )
-        if self.normalize:
-            features = datasets.normalize_rows(graph.features)
-            graph = dataclasses.replace(graph, features=features)
-        return graph
-
-
-def _read_tables(
-    options: argparse.Namespace,
-) -> tuple[tables.Features, tables.Edges, tables.Labels]:
-    header = not options.no_header
-    features = tables.read_features(options.features, header)
-    edges = tables.read_edges(options.edges, features.nodes, header)
-    labels = tables.Labels(None, None, None)
-    if options.labels is not None:
-        labels = tables.read_labels(options.labels, features.nodes, header)
-    return features, edges, labels
-
-
-def _read_graph(options: argparse.Namespace) -> tuple[Graph, ReadSettings, Any]:
-    """Return the graph of the tables, how they were read, and the sets they name."""
-    features, edges, labels = _read_tables(options)
-    sparse = sp.issparse(features.matrix)
-    if options.features_as != "auto":
-        sparse = options.features_as == "sparse"
-    names = ("directed", "self_loops", "normalize")
-    given = {name: getattr(options, name) for name in names}
-    settings = ReadSettings(features.nodes, features.columns, sparse=sparse, **given)
-    classes: Any = labels.names
-    if options.label_names is not None:
-        classes = [name.strip() for name in options.label_names.split(",")]
-    elif classes is None:
-        classes = tables.sort_classes(labels.values)
-    graph = settings.graph(
-        features.matrix, edges, labels.values, classes, features.nodes
-    )
-    return graph, settings, labels.sets
-
-
-def _read_new_graph(
-    options: argparse.Namespace, result: Result, settings: ReadSettings
-) -> tuple[list[str], Graph]:
-    """Return the names of the nodes, and the graph with known labels as training."""
-    features, edges, labels = _read_tables(options)
-    matrix, wanted = features.matrix, settings.features
-    if not options.no_header and tuple(features.columns) != wanted:
-        place = {name: i for i, name in enumerate(features.columns)}
-        missing = [name for name in wanted if name not in place]
-        if missing or len(place) != len(wanted):
-            problem = (
-                f"{missing[0]!r} is missing" if missing else "there are others too"
-            )
-            raise ValueError(
-                f"The features must have the {len(wanted)} columns of the fit; "
-                f"{problem}."
-            )
-        matrix = matrix[:, [place[name] for name in wanted]]
-    graph = settings.graph(
-        matrix, edges, labels.values, result.label_names, features.nodes
-    )
-    known = graph.known if labels.sets is None else labels.sets["train"]
-    return features.nodes, graph.with_split(train=known)
-
-
-# The folder of a model
-
-
-def _save_model(folder: pathlib.Path, result: Result, settings: ReadSettings) -> None:
-    """Write the result and how its tables were read, as one file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save(result, folder / _RESULT, dataclasses.asdict(settings))
-    (folder / _DESCRIPTION).unlink(missing_ok=True)  # Of the model it replaced.
-
-
-def _load_model(folder: pathlib.Path) -> tuple[Result, ReadSettings]:
-    """Return what `_save_model` wrote, in this version or in 0.1."""
-    path = _part(folder, _RESULT)
-    result, reading = load_with_notes(path)
-    if reading is None:
-        path = _part(folder, _DESCRIPTION)
-    try:
-        settings = ReadSettings(**reading or _read_description(folder))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from None
-    if len(settings.nodes) != len(result.probabilities):
-        raise ValueError(f"{path} does not list the nodes that were fitted.")
-    return result, settings
-
-
-def _part(folder: pathlib.Path, name: str) -> pathlib.Path:
-    if not (folder / name).exists():
-        raise ValueError(
-            f"{folder} holds no model: {name} is missing. `hopf fit` makes one."
-        )
-    return folder / name
-
-
-def _read_description(folder: pathlib.Path) -> dict[str, Any]:
-    """Return how tables were read, from the second file that version 0.1 wrote."""
-    data = read_json(folder / _DESCRIPTION)
-    if data["format"] != 1:
-        raise ValueError(f"format {data['format']}, this version reads 1")
-    if sha256(folder / _RESULT) != data["sha256"]:
-        raise ValueError(f"{_RESULT} is of another fit; fit again")
-    return data["reading"]

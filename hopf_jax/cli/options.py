@@ -61,6 +61,8 @@ def make_parser(version: str) -> argparse.ArgumentParser:
     _add_predict(commands)
     _add_compare(commands)
     _add_tune(commands)
+    _add_score(commands)
+    _add_serve(commands)
     _add_data(commands)
     _add_partition(commands)
     _add_command(
@@ -167,6 +169,66 @@ def _add_tune(commands: Any) -> None:
     workdir = "folder of this search alone; the same command continues it"
     add("--workdir", type=pathlib.Path, help=workdir)
     _add_settings(parser)
+
+
+def _add_score(commands: Any) -> None:
+    parser = _add_command(
+        commands,
+        "score",
+        "predict all nodes of a large graph, from Parquet to Parquet, in batches",
+        "Reads EDGES and FEATURES as hopf predict does, but batch by batch: features\n"
+        "are never in memory as a whole. Writes the columns node, label, probability\n"
+        "and confidence; or node, labels and one column per label, if nodes have\n"
+        "several.\n\n",
+    )
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("model", type=pathlib.Path, help="folder that hopf fit wrote")
+    add("edges", type=pathlib.Path, metavar="EDGES", help="edges of the graph")
+    add("features", type=pathlib.Path, metavar="FEATURES", help="its nodes")
+    add("--labels", type=pathlib.Path, metavar="LABELS", help="known labels of nodes")
+    out = "Parquet file to write"
+    add("--out", type=pathlib.Path, required=True, metavar="FILE", help=out)
+    probabilities = "add one column with the probability of each label"
+    add("--probabilities", action="store_true", help=probabilities)
+    rows = f"rows of a table that are read or written at once {default}"
+    add("--batch-rows", type=int, default=1 << 16, metavar="N", help=rows)
+    chunks = "edges per chunk of the prediction (default: as fitted)"
+    add("--chunk-edges", type=int, metavar="N", help=chunks)
+
+
+def _add_serve(commands: Any) -> None:
+    parser = _add_command(
+        commands,
+        "serve",
+        "answer predictions and explanations over HTTP, on a graph that changes",
+        "Prints its address when it is ready. GET / is a page for people, /docs\n"
+        "describes the interface, /health and /metrics are for machines. Whoever can\n"
+        "reach it may read and change the graph: it listens on this machine alone\n"
+        "unless --host says otherwise. SIGTERM stops it, once it has answered what\n"
+        "was asked. Needs hopf-jax[serve].\n\n",
+    )
+    add, default = parser.add_argument, "(default: %(default)s)"
+    model = "folder that hopf fit wrote, or a file that Result.save wrote"
+    add("model", type=pathlib.Path, help=model)
+    graph = (
+        "folder of the graph: one that hopf_jax.write_graph wrote; or with the tables "
+        "edges, features and possibly labels, such as edges.csv"
+    )
+    path = pathlib.Path
+    add("--graph", type=path, required=True, metavar="FOLDER", help=graph)
+    add("--host", default="127.0.0.1", help=f"address to listen on {default}")
+    add("--port", type=int, default=8000, help=f"0 for any free one {default}")
+    state = "folder that keeps updates, so that they outlive the process"
+    add("--state", type=path, metavar="FOLDER", help=state)
+    add("--read-only", action="store_true", help="accept no updates")
+    allow = "a name by which clients call the service; may be given several times"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=allow)
+    body = f"bytes of a request at most {default}"
+    add("--max-body", type=int, default=1 << 20, metavar="N", help=body)
+    seconds = f"seconds that an answer may take {default}"
+    add("--timeout", type=float, default=30.0, metavar="N", help=seconds)
+    queue = f"explanations and updates that may wait; others get a 503 {default}"
+    add("--queue", type=int, default=64, metavar="N", help=queue)
 
 
 def _add_data(commands: Any) -> None:

@@ -44,8 +44,8 @@ Path = str | os.PathLike
 class Features(NamedTuple):
     """One row of numbers per node."""
 
-    nodes: list[str]
-    columns: list[str]
+    nodes: Sequence[str]
+    columns: Sequence[str]
     matrix: np.ndarray | sp.csr_array
 
 
@@ -72,7 +72,7 @@ def read_features(path: Path, header: bool) -> Features:
         nodes, columns, matrix = _features_from_npz(path)
     elif kind == ".parquet":
         names, cells = _read_parquet(path)
-        nodes, columns = _texts(cells[0]), names[1:]
+        nodes, columns = texts_of(cells[0]), names[1:]
         for name, values in zip(columns, cells[1:], strict=True):
             if isinstance(values, list):
                 raise ValueError(f"{path}: column {name!r} does not hold numbers.")
@@ -273,7 +273,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
     kind = _kind(path)
     if kind == ".parquet":
         names, values = _read_parquet(path)
-        return names, [_texts(column) for column in values]
+        return names, [texts_of(column) for column in values]
     if kind == ".npz":
         arrays = load_npz(path)
         for name, array in arrays.items():
@@ -282,7 +282,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
                     f"{path}: {name} has shape {array.shape}; each array is a column, "
                     "all of one length."
                 )
-        return list(arrays), [_texts(array) for array in arrays.values()]
+        return list(arrays), [texts_of(array) for array in arrays.values()]
     with _lines(path) as reader:
         names, rows = _rows(reader, path, header)
         columns = [list(map(_from_text, column)) for column in zip(*rows, strict=True)]
@@ -338,7 +338,7 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
     for number in matrix.shape:  # An array [N, 0] takes no bytes, but its names do.
         needed = _BYTES_PER_NAME * number
         check_limit(needed, os.path.getsize(path), f"{path}: names of its axes")
-    nodes = _texts(arrays.get("nodes", np.arange(count)))
+    nodes = texts_of(arrays.get("nodes", np.arange(count)))
     if len(nodes) != count:
         raise ValueError(
             f"{path} has {len(nodes)} nodes, but {count} rows of features."
@@ -346,8 +346,9 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
     return nodes, list(map(str, range(width))), matrix
 
 
-def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
-    """Return the names and the columns: arrays of numbers, or lists of other values."""
+@contextlib.contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """Yield an open Parquet file of plain columns, whose size was checked."""
     try:
         import pyarrow
         import pyarrow.parquet as pq
@@ -371,11 +372,22 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
         opened = pq.ParquetFile(file, read_dictionary=texts)
         cells = opened.metadata.num_rows * len(schema.names)
         check_limit(8 * cells, size, "its cells")
+        yield opened
+
+
+def columns_of(opened: Any) -> list[str]:
+    """Return the names of the columns of a Parquet file, without pandas' index."""
+    # An index that pandas stored is no column.
+    return [n for n in opened.schema_arrow.names if not _is_index(n)]
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
+    """Return the names and the columns: arrays of numbers, or lists of other values."""
+    with opened_parquet(path) as opened:
         table = opened.read(use_threads=False)
-        check_limit(table.nbytes, size, "its columns")
-        # An index that pandas stored is no column.
-        table = table.select([n for n in table.column_names if not _is_index(n)])
-        return list(table.column_names), [_values(c) for c in table.columns]
+        check_limit(table.nbytes, os.path.getsize(path), "its columns")
+        table = table.select(columns_of(opened))
+        return list(table.column_names), [parquet_values(c) for c in table.columns]
 
 
 def _texts_of(types: Any) -> tuple[Any, ...]:
@@ -390,7 +402,7 @@ def _is_index(name: str) -> bool:
     return name.startswith("__index_level_")
 
 
-def _values(column: Any) -> Any:
+def parquet_values(column: Any) -> Any:
     """Return a column of Parquet as numbers, NaN where missing, or as Python values."""
     import pyarrow
 
@@ -413,7 +425,8 @@ def _values(column: Any) -> Any:
     return column.to_pylist()
 
 
-def _texts(values: Any) -> list[str]:
+def texts_of(values: Any) -> list[str]:
+    """Return cells as text; missing ones are empty."""
     return [
         "" if v is None or v != v else v.decode() if isinstance(v, bytes) else str(v)
         for v in (values if isinstance(values, list) else values.tolist())

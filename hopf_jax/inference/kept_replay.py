@@ -97,6 +97,17 @@ class KeptFeatures:
             slots, len(self._base) + start + np.arange(len(slots)), journal
         )
 
+    def matrix(self, slots: np.ndarray) -> Any:
+        """Return the features of slots [n, F], as an array or as CSR."""
+        if not self.sparse:
+            return self.rows(slots, len(slots))
+        places, lengths = self._rows.entries(slots)
+        values = self._rows.values
+        assert values is not None
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        parts = values[places], self._rows.columns[places], indptr
+        return sp.csr_array(parts, (len(slots), self.width))
+
     def rows(self, slots: np.ndarray, count: int) -> Any:
         """Return the features of slots, padded to `count` rows."""
         if self.sparse:
@@ -193,6 +204,22 @@ class KeptReplay:
         for table in tables:
             table.reach(count)
         self.features.reach(count)
+
+    def last_summaries(self, slots: np.ndarray) -> np.ndarray | None:
+        """Return the label summaries [views, n, *] that the last iteration read.
+
+        None if the kernel reads none.
+        """
+        if not self.net.kernel.iterative:
+            return None
+        if not self._read:
+            return np.zeros(
+                (self._views, len(slots), self.net.sizes.summary), np.float32
+            )
+        rows = self._read[-1].array[slots]
+        if self._read is self._summaries:  # Not scaled yet.
+            rows = np.float32(self.net.sizes.summary_scale) * rows
+        return np.moveaxis(rows, 1, 0)
 
     def follow(
         self,

@@ -10,7 +10,7 @@ from hopf_jax.results.decisions import (
     score,
 )
 from hopf_jax.results.echo import summary_scores
-from hopf_jax.results.explanations import Explanation, influences
+from hopf_jax.results.explanations import Explanation, hop_tree, influences
 from hopf_jax.results.report import Report
 from hopf_jax.results.result import Result, make_net, readable, with_features
 from hopf_jax.results.serialization import load, load_with_notes, save

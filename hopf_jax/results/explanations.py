@@ -30,6 +30,10 @@ from hopf_jax.suggestions import suggest
 if TYPE_CHECKING:
     from hopf_jax.results.result import Result
 
+# The net, the graph as it reads it, the label summaries that the last iteration read,
+# and probabilities [N, C].
+Replayed = tuple[Net, Graph, np.ndarray | None, np.ndarray]
+
 _SHARES = {"own": "own features", "labels": "labels of neighbours"}
 _LEAST_SHOWN = 0.0005  # Of the shares in a table; less would be 0.0%.
 
@@ -170,6 +174,7 @@ def influences(
     cotangents: np.ndarray,
     *,
     times_input: bool = False,
+    few_programs: bool = False,
 ) -> Iterator[Influence]:
     """Yield the influence on the logits of each root.
 
@@ -180,6 +185,7 @@ def influences(
       roots: Node ids.
       cotangents: [L, C]; influences are summed over these combinations of the logits.
       times_input: Multiply gradients by their inputs.
+      few_programs: Pad generously, so that roots of later calls compile nothing.
     """
     reach = net.kernel.reach(net.sizes.num_hops)
     hoods = Neighborhoods(graph, reach)
@@ -188,6 +194,8 @@ def influences(
         return
     # One layout, and so one compilation, for all of them.
     layout = Layout.over(np.array([(*s.size, 0) for s in subgraphs]), reach)
+    if few_programs:
+        layout = _generous(layout)
     for subgraph in subgraphs:
         batch = pad(graph, subgraph, layout, features="dense")
         read = None if summary is None else summary[batch.graph.nodes["id"]]
@@ -195,6 +203,19 @@ def influences(
         real = len(subgraph.nodes)
         attributes, labels, columns = map(np.asarray, found)
         yield Influence(subgraph, attributes[:real], labels[:real], columns)
+
+
+def _generous(layout: Layout) -> Layout:
+    """Return a larger layout, one of few: about one per power of 4."""
+
+    def room(count: int) -> int:
+        return 64 << 2 * max(0, -(-((count - 1) // 64).bit_length() // 2))
+
+    nodes, edges = room(layout.nodes[-1]), room(max((*layout.edges, 1)))
+    return Layout(
+        (layout.nodes[0], *(nodes for _ in layout.nodes[1:])),
+        tuple(edges for _ in layout.edges),
+    )
 
 
 @compiled(num_static=2, stage="prediction")
@@ -235,19 +256,24 @@ def _influence(
 
 @releasing_programs()
 def explain(
-    result: "Result", graph: Graph, node: int, label: Label | None
+    result: "Result", replayed: Replayed, node: int, label: Label | None
 ) -> Explanation:
     """Explain the prediction for a node; see `Result.explain`.
 
     Shares are those of the last iteration, whose output is averaged with earlier ones.
     """
-    net, graph, summaries, predicted = result._replay(graph)
+    net, graph, summaries, predicted = replayed
     classes = result.classes_.tolist()
-    if result.multilabel:
-        decided = predicted.argmax(axis=1)
-    else:
-        decided = result.decision.decide(predicted)
-    column = _find_label(label, classes, result.label_names, int(decided[node]))
+
+    def decide(nodes: Any) -> np.ndarray:
+        """Return one label per node: the likeliest, where nodes have several."""
+        said = predicted[nodes]
+        if result.multilabel:
+            return said.argmax(axis=1)
+        return result.decision.decide(said)
+
+    own_label = int(decide([node])[0])
+    column = _find_label(label, classes, result.label_names, own_label)
     cotangent = np.zeros((1, len(classes)), np.float32)
     cotangent[0, column] = 1
     if not result.multilabel and len(classes) > 1:
@@ -259,7 +285,9 @@ def explain(
         own = member_of(params, member, count)
         read = None if summaries is None else summaries[member % len(summaries)]
         (found,) = influences(
-            net, own, graph, read, [node], cotangent, times_input=True
+            *(net, own, graph, read, [node], cotangent),
+            times_input=True,
+            few_programs=True,
         )
         both = both + np.stack([found.attributes, found.labels]).astype(np.float64)
         columns = columns + found.columns.astype(np.float64)
@@ -269,7 +297,7 @@ def explain(
     names = graph.node_index.call(subgraph.nodes)
     sure = predicted[[node]]
     if result.calibration is not None:  # As in files of the first format.
-        sure = result._calibrated(sure)
+        sure = result.calibrated(sure)
     by_hop = np.bincount(found.hops, attributes, len(subgraph.node_counts))
     parts = ("own", *(f"hop {hop}" for hop in range(1, len(by_hop))))
     shares = dict(zip(parts, by_hop.tolist(), strict=True))
@@ -284,12 +312,53 @@ def explain(
         hops=found.hops,
         attributes=attributes,
         labels=labels,
-        predictions=tuple(classes[i] for i in decided[subgraph.nodes]),
+        predictions=tuple(classes[i] for i in decide(subgraph.nodes)),
         edges=np.stack([readers, subgraph.senders], axis=1),
         classes=tuple(classes),
         columns=columns / total,
         column_names=result.read_names,
     )
+
+
+def hop_tree(explanation: Explanation, most: int) -> tuple[np.ndarray, ...]:
+    """Choose the nodes to draw and their positions, in rings by hop.
+
+    The parent of a node, beyond which it is drawn, is the node of the largest share
+    among those that read it and are one hop nearer.
+
+    Returns:
+      Indices into `explanation.nodes` [n], positions [n, 2], and indices of the parents
+      [n].
+    """
+    share = explanation.attributes + explanation.labels
+    hops, edges = explanation.hops, explanation.edges
+    parent = np.zeros(len(hops), np.int64)
+    inward = edges[hops[edges[:, 0]] == hops[edges[:, 1]] - 1]
+    # In order of share: the largest is written last, and stays.
+    inward = inward[np.argsort(share[inward[:, 0]], kind="stable")]
+    parent[inward[:, 1]] = inward[:, 0]
+    drawn = {0, *(np.argsort(-share, kind="stable")[:most].tolist())}
+    for place in list(drawn):
+        while place:
+            place = int(parent[place])
+            drawn.add(place)
+    order = sorted(drawn)  # By hop: a parent comes before its children.
+    children: dict[int, list[int]] = {place: [] for place in order}
+    for place in order[1:]:
+        children[int(parent[place])].append(place)
+    leaves = dict.fromkeys(order, 0)
+    for place in reversed(order):
+        leaves[place] = sum(leaves[child] for child in children[place]) or 1
+    start, angle = {0: 0.0}, {0: 0.0}
+    for place in order:
+        begin = start[place]
+        for child in children[place]:
+            start[child] = begin
+            angle[child] = 2 * np.pi * (begin + leaves[child] / 2) / leaves[0]
+            begin += leaves[child]
+    turned = np.array([angle[place] for place in order])
+    at = hops[order][:, None] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
+    return np.array(order), at, parent[order]
 
 
 def _find_label(

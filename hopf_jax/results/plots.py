@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-from hopf_jax.results.explanations import Explanation
+from hopf_jax.results.explanations import Explanation, hop_tree
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 _COLOURS = (
@@ -319,47 +319,6 @@ def _draw_shares(axes: Any, shares: Sequence[tuple[str, float]], colour: str) ->
     axes.set_xlabel("share of the prediction, %")
     axes.set_xlim(0, 115 * max(*values, 0.01))
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def hop_tree(explanation: Explanation, most: int) -> tuple[np.ndarray, ...]:
-    """Choose the nodes to draw and their positions, in rings by hop.
-
-    The parent of a node, beyond which it is drawn, is the node of the largest share
-    among those that read it and are one hop nearer.
-
-    Returns:
-      Indices into `explanation.nodes` [n], positions [n, 2], and indices of the parents
-      [n].
-    """
-    share = explanation.attributes + explanation.labels
-    hops, edges = explanation.hops, explanation.edges
-    parent = np.zeros(len(hops), np.int64)
-    inward = edges[hops[edges[:, 0]] == hops[edges[:, 1]] - 1]
-    # In order of share: the largest is written last, and stays.
-    inward = inward[np.argsort(share[inward[:, 0]], kind="stable")]
-    parent[inward[:, 1]] = inward[:, 0]
-    drawn = {0, *(np.argsort(-share, kind="stable")[:most].tolist())}
-    for place in list(drawn):
-        while place:
-            place = int(parent[place])
-            drawn.add(place)
-    order = sorted(drawn)  # By hop: a parent comes before its children.
-    children: dict[int, list[int]] = {place: [] for place in order}
-    for place in order[1:]:
-        children[int(parent[place])].append(place)
-    leaves = dict.fromkeys(order, 0)
-    for place in reversed(order):
-        leaves[place] = sum(leaves[child] for child in children[place]) or 1
-    start, angle = {0: 0.0}, {0: 0.0}
-    for place in order:
-        begin = start[place]
-        for child in children[place]:
-            start[child] = begin
-            angle[child] = 2 * np.pi * (begin + leaves[child] / 2) / leaves[0]
-            begin += leaves[child]
-    turned = np.array([angle[place] for place in order])
-    at = hops[order][:, None] * np.stack([np.cos(turned), np.sin(turned)], axis=1)
-    return np.array(order), at, parent[order]
 
 
 def _draw_edges(

@@ -233,7 +233,7 @@ def make_report(result: "Result", graph: Graph, *, baselines: bool = True) -> Re
     sure, after = said, None
     if result.calibration is not None:
         # Cross-validated, unlike the error of what the temperature was fitted to.
-        sure, after = result._calibrated(said), result.calibration.ece_after[record]
+        sure, after = result.calibrated(said), result.calibration.ece_after[record]
     notes = _notes(result, graph)
     found: dict[str, dict[str, float]] = {}
     if baselines:

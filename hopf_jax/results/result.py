@@ -234,7 +234,7 @@ class Result(AnsweringTypos):
                 ids = self.node_index.find(nodes)
             called = self.node_index.call(ids)
         said = self.predict_proba(nodes)
-        sure, decided = self._calibrated(said), self.decision.decide(said)
+        sure, decided = self.calibrated(said), self.decision.decide(said)
         columns: dict[str, Any] = {"node": pd.Series(called, dtype=_dtype(called))}
         if self.multilabel:
             rows = [tuple(self.classes_[row > 0].tolist()) for row in decided]
@@ -263,13 +263,13 @@ class Result(AnsweringTypos):
           `ece_after`.
         """
         said = self.predict_proba(nodes)
-        calibrated, decided = self._calibrated(said), self.decision.decide(said)
+        calibrated, decided = self.calibrated(said), self.decision.decide(said)
         assert self.calibration is not None  # Or it could not have been applied.
         return Confidence(
             calibrated, decided, self.multilabel, self.calibration, self.classes_
         )
 
-    def _calibrated(self, said: np.ndarray) -> np.ndarray:
+    def calibrated(self, said: np.ndarray) -> np.ndarray:
         """Return probabilities [n, C] at the temperature of the calibration."""
         if self.calibration is None:
             raise ValueError(
@@ -306,7 +306,9 @@ class Result(AnsweringTypos):
                 "result.explain(node, graph)."
             )
         graph = as_graph(graph)
-        return explain(self, graph, graph.node_index.find_one(node), label)
+        return explain(
+            self, self._replay(graph), graph.node_index.find_one(node), label
+        )
 
     def update(
         self,

@@ -14,6 +14,7 @@ from hopf_jax.graph import (
     EditableGraph,
     Graph,
     Journal,
+    Label,
     ReadEdges,
     Touched,
     as_graph,
@@ -21,6 +22,7 @@ from hopf_jax.graph import (
     undo,
 )
 from hopf_jax.inference import Followed, KeptFeatures, KeptReplay
+from hopf_jax.results.explanations import Explanation, Replayed, explain
 from hopf_jax.runtime import import_or_explain
 
 if TYPE_CHECKING:
@@ -124,6 +126,8 @@ class Update:
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Return probabilities [n, C], as `Result.predict_proba` does."""
+        if nodes is None:  # Without making the whole graph.
+            return self._followed.said_of(self)
         said = self._followed.said_about(self, nodes)
         return self.result.predict_proba(nodes) if said is None else said
 
@@ -148,6 +152,33 @@ class Update:
     def predict_new(self, features: Any, neighbours: Any = ()) -> NewNode:
         """Predict for one more node; see `Result.predict_new`."""
         return self._followed.predict_new(self, features, neighbours)
+
+    def explain(
+        self,
+        node: Hashable,
+        *,
+        label: Label | None = None,
+        most_numbers: int | None = None,
+    ) -> Explanation:
+        """Explain the prediction for a node, as `Result.explain` does.
+
+        Only what the prediction reads is looked at, so this takes no longer in a larger
+        graph.
+
+        Args:
+          node, label: As in `Result.explain`.
+          most_numbers: The largest number of features, of all nodes that are read, with
+            which it is attempted; None for any.
+
+        Raises:
+          ValueError: Also if there are more numbers.
+        """
+        return self._followed.explain(self, node, label, most_numbers)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of entries of A; see `Graph.num_edges`."""
+        return self._followed.count_edges(self)
 
 
 class _About(NamedTuple):
@@ -268,6 +299,65 @@ class _Followed:
             finally:
                 undo(journal)
             return _new_node(self.result, said)
+
+    def explain(
+        self, at: Update, node: Any, label: Any, most_numbers: int | None
+    ) -> Explanation:
+        """Explain a prediction of a version."""
+        with self._lock:
+            fresh = self._somewhere_else(at, at._step.frozen)
+            if fresh is not None:
+                return fresh.explain(node, label=label, most_numbers=most_numbers)
+            near = self._around(self._nodes.find(node), most_numbers)
+        return explain(self.result, near, 0, label)
+
+    def _around(self, slot: int, most_numbers: int | None) -> Replayed:
+        """Return the neighbourhood of a node, which is the first, as a small graph."""
+        net, edges = self._replay.net, self._edges.rows
+        found, counts = np.array([slot]), [0, 1]
+        for _ in range(net.kernel.reach(net.sizes.num_hops)):
+            last = found[counts[-2] : counts[-1]]
+            read = np.unique(edges.columns[edges.entries(last)[0]])
+            found = np.concatenate([found, np.setdiff1d(read, found)])
+            counts.append(len(found))
+        width = self._replay.features.width
+        if most_numbers is not None and len(found) * width > most_numbers:
+            raise ValueError(
+                f"The prediction reads {len(found)} nodes with {width} features, too "
+                "many to be explained here."
+            )
+        order = np.argsort(found)
+        places, lengths = edges.entries(found)
+        at = np.searchsorted(found, edges.columns[places], sorter=order)
+        at = order[np.minimum(at, len(found) - 1)]
+        # What the farthest nodes read is not followed: of it only their degrees count.
+        at[lengths[: counts[-2]].sum() :] = 0
+        weights = None
+        if edges.values is not None:
+            weights = edges.values[places].astype(np.float32)
+        count, nothing = len(found), np.zeros(len(found), bool)
+        graph = Graph(
+            indptr=np.concatenate([[0], np.cumsum(lengths)]),
+            indices=at.astype(np.int32),
+            weights=weights,
+            features=self._replay.features.matrix(found),
+            labels=np.zeros((count, self.result.sizes.labels), np.uint8),
+            known=nothing,
+            train=nothing,
+            validation=nothing,
+            test=nothing,
+            multilabel=self.result.multilabel,
+            node_names=tuple(self._nodes.call(found)),
+        )
+        said = self.result.decision.correct(self._replay.said.array[found])
+        return net, graph, self._replay.last_summaries(found), said
+
+    def count_edges(self, at: Update) -> int:
+        """Return the number of entries of A of a version."""
+        with self._lock:
+            if at is self.at:
+                return int(self._nodes.rows.lengths(self._nodes.slots()).sum())
+        return at.graph.num_edges
 
     def graph_of(self, at: Update) -> Graph:
         """Return the graph of a version."""
@@ -556,7 +646,7 @@ def _called_labels(result: "Result", decided: np.ndarray, fresh: Any) -> list[An
 
 def _new_node(result: "Result", said: np.ndarray) -> NewNode:
     """Return the prediction for one node, of its probabilities [1, C]."""
-    sure = None if result.calibration is None else result._calibrated(said)[0]
+    sure = None if result.calibration is None else result.calibrated(said)[0]
     decided = result.decision.decide(said)
     if result.multilabel:
         label = tuple(result.classes_[decided[0] > 0].tolist())

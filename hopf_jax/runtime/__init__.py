@@ -22,6 +22,7 @@ from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_o
 from hopf_jax.runtime.programs import compiled, releasing_programs
 from hopf_jax.runtime.progress import ProgressLine, Show, TimeLeft, span, write_line
 from hopf_jax.runtime.publishing import (
+    AppendedLines,
     TemporaryError,
     held_folder,
     new_folder,

@@ -12,7 +12,7 @@ import numpy as np
 
 # Modules of the library that compute no number of a result.
 _NO_NUMBERS = ("__init__.py", "__main__.py", "plots.py", "callbacks.py", "signals.py")
-_NO_NUMBERS_IN = ("cli",)  # Rooms.
+_NO_NUMBERS_IN = ("serving", "cli")  # Rooms.
 
 
 def num_threads() -> int:

@@ -6,6 +6,7 @@ folder can remove what dead ones left.
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -15,8 +16,9 @@ import shutil
 import socket
 import stat
 import time
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 try:
     import fcntl
@@ -87,6 +89,79 @@ def write_atomically(
             os.unlink(name)
         raise
     _sync_folder(target.parent)
+
+
+class AppendedLines:
+    """A file of lines, each of which is on disk when `append` returns.
+
+    What a crash left of the last line is removed when the file is opened: its writer
+    was never told that it was kept.
+
+    Attributes:
+      found: The lines that the file held.
+
+    Raises:
+      ValueError: A line before the last is damaged, or the path is not a file.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = pathlib.Path(path)
+        new = _mode_of_file(self.path) is None
+        self._handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            with os.fdopen(os.dup(self._handle), "rb") as file:
+                self.found, self._size = _intact_lines(file, self.path)
+            os.ftruncate(self._handle, self._size)
+        except BaseException:
+            os.close(self._handle)
+            raise
+        if new:
+            _sync_folder(self.path.parent)
+
+    def __enter__(self) -> Self:
+        """Return the file."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    def append(self, line: bytes) -> None:
+        """Add a line, without line feeds in it.
+
+        Raises:
+          OSError: It could not be written, and is not in the file.
+        """
+        content = _checked(line)
+        try:
+            written = os.pwrite(self._handle, content, self._size)
+            if written < len(content):
+                raise OSError(errno.ENOSPC, "it was not written whole", str(self.path))
+            os.fsync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, self._size)
+            raise
+        self._size += len(content)
+
+
+def _checked(line: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(line), line)
+
+
+def _intact_lines(file: BinaryIO, path: pathlib.Path) -> tuple[list[bytes], int]:
+    """Return the lines of a file and their size, without a last one that is damaged."""
+    lines: list[bytes] = []
+    size, damaged = 0, 0
+    for number, content in enumerate(file, start=1):
+        if damaged:
+            raise ValueError(f"{path}, line {damaged}: its checksum is wrong.")
+        line = content[9:-1]
+        if content == _checked(line):
+            lines.append(line)
+            size += len(content)
+        else:
+            damaged = number
+    return lines, size
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     "suggestions", "config", "runtime", "graph", "metrics", "datasets", "baselines",
     "batching", "kernels", "inference", "learning", "results", "parts", "fitting",
-    "comparison",
-    "tuning", "sklearn_api", "__init__", "cli", "__main__",
+    "comparison", "tuning", "sklearn_api", "__init__", "serving", "cli", "__main__",
 ]  # fmt: skip
 
 # Its room does not export it: it imports matplotlib, which must stay lazy.
@@ -163,6 +162,7 @@ def test_importing_is_quick_and_lazy():
     runs = [run(code).split() for _ in range(2)]
     assert min(float(seconds) for seconds, *_ in runs) < 2
     heavy = {"matplotlib", "torch", "networkx", "pandas", "sklearn", "orbax"}
+    heavy |= {"starlette", "uvicorn", "pydantic", "prometheus_client"}
     assert not heavy & set(runs[0])
 
 

@@ -243,7 +243,8 @@ def check_command(command, page):
     elif program == "python":
         assert (ROOT / words[0]).is_file(), command
     elif program != "make":  # test_targets_of_make_exist
-        assert program in ("cd", "git", "docker", "sbatch", "kubectl"), command
+        known = ("cd", "curl", "git", "docker", "sbatch", "kubectl")
+        assert program in known, command
 
 
 def check_installation(words):

@@ -10,8 +10,8 @@ from hopf_jax import MODELS, Config, Graph, Kernel, fit, load
 from hopf_jax.datasets import make_chain, make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.kernels.aggregators import mean
-from hopf_jax.results.explanations import Explanation, influences
-from hopf_jax.results.plots import class_colours, hop_tree
+from hopf_jax.results.explanations import Explanation, hop_tree, influences
+from hopf_jax.results.plots import class_colours
 from hopf_jax.results.result import make_net
 from tests import graphs, oracle
 
@@ -246,3 +246,30 @@ def test_features_as_wide_as_coras_can_be_explained():
     params = net.init(jax.random.key(0), method="declare")["params"]
     (found,) = influences(net, params, graph, None, [3], np.eye(7, dtype=np.float32))
     assert found.attributes.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [("i-nip-mean", "all"), ("gcn", "plain"), ("bl-node", "all")]
+)
+def test_a_changed_graph_is_explained_from_what_is_kept(model, kind):
+    graph = graphs.tiny(kind, sparse=kind == "all")
+    fitted = fit(graph, model, num_iterations=2, max_epochs=2, hidden_size=4)
+    now = fitted.update(add_nodes={18: np.ones(7)}, add_edges=[(18, 5), (18, 2)])
+    now = now.update(drop_edges=[(18, 2)], labels={5: 1}, features={2: np.ones(7)})
+    for node in (18, 5, 3):
+        found, whole = now.explain(node), fitted.explain(node, now.graph)
+        assert (found.node, found.label) == (whole.node, whole.label)
+        assert found.probability == pytest.approx(whole.probability, abs=2e-5)
+        assert found.shares == pytest.approx(whole.shares, abs=1e-3)
+
+        def by_name(each):
+            numbers = each.hops.tolist(), (each.attributes + each.labels).tolist()
+            return dict(zip(each.names, zip(*numbers, strict=True), strict=True))
+
+        mine, theirs = by_name(found), by_name(whole)
+        assert mine.keys() == theirs.keys()
+        for name, (hop, share) in mine.items():
+            assert theirs[name] == (hop, pytest.approx(share, abs=1e-3))
+    assert now.num_edges == now.graph.num_edges
+    with pytest.raises(ValueError, match="too many"):
+        now.explain(5, most_numbers=6)

@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
-from hopf_jax.cli import commands, tables
+from hopf_jax.cli import model_folder, tables
 from hopf_jax.runtime import (
     check_memory,
     load_npz,
@@ -44,7 +44,7 @@ def read_model(path):
     """Read a model of version 0.1, of whose two files the second is `path`."""
     saved = pathlib.Path(__file__).parents[1] / "results" / "saved_by_0.1.npz"
     shutil.copy(saved, path.with_name("result.npz"))
-    return commands._read_description(path.parent)
+    return model_folder._read_description(path.parent)
 
 
 READERS["model.json"] = read_model
