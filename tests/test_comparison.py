@@ -127,7 +127,7 @@ def test_progress_shows_the_time_left(perfect_fit, capsys, monkeypatch):
         ({"folds": [PLANTED.with_split([0], [1])]}, r"folds\[0\] has no test nodes"),
         ({"folds": [PLANTED], "share": 0.5}, "share is for folds to draw"),
         ({"graph": None}, "graph is None"),
-        ({"graph": "cora"}, "graph is a str"),
+        ({"graph": "cora"}, "graph is 'cora'.*load_dataset"),
         ({"on": "train"}, "on is 'train'"),
         ({"metric": "f1"}, "metric is 'f1'"),
         ({"level": 95}, "level is 95"),

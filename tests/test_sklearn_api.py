@@ -186,7 +186,7 @@ def test_the_random_state_draws_the_nodes_held_out(fitted, monkeypatch):
         ({}, [0], "a", "one class only"),
         ({}, [0, 0], [[0, 1], [0, 1]], "Give two nodes or more"),
         ({}, [0, 1], [0.5, 1.5], "Unknown label type"),
-        ({"graph": "cora"}, [0, 1], "ab", "graph is a str"),
+        ({"graph": "cora"}, [0, 1], "ab", "graph is 'cora'.*load_dataset"),
         ({"config": 3}, [0, 1], "ab", "config is a int"),
         ({"num_hops": 99}, [0, 1], "ab", "num_hops is 99"),
         ({"model": "gnc"}, [0, 1], "ab", "No model is called 'gnc'"),

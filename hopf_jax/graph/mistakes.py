@@ -80,7 +80,8 @@ def _kind_and_call(value: Any) -> tuple[str, str]:
     if isinstance(value, str | bytes | os.PathLike):
         read = "pandas.read_csv(...)"
         call = f"Graph.from_pandas({read}, {read}, labels=...)"
-        return f"{value!r}. If that is a file, read it first", call
+        dataset = "hopf_jax.load_dataset loads a known dataset by its name"
+        return f"{value!r}. {dataset}; a file has to be read first", call
     shape = _shape(value)
     if shape is not None and len(shape) == 2:
         what = f"an array of shape {shape}"

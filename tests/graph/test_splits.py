@@ -223,7 +223,9 @@ def test_stratified_folds(many):
     assert (found.max(axis=0) - found.min(axis=0) <= (10 if many else 1)).all()
     np.testing.assert_array_equal(folds, stratified_folds(graph, nodes, 5, seed=0))
     assert (folds != stratified_folds(graph, nodes, 5, seed=1)).any()
-    with pytest.raises(ValueError, match="2 nodes cannot be divided into 3 folds"):
+    with pytest.raises(
+        ValueError, match="3 folds need 3 labelled nodes at least, but the graph has 2"
+    ):
         stratified_folds(graph, np.flatnonzero(nodes)[:2], 3, seed=0)
 
 
