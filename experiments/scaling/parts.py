@@ -161,7 +161,7 @@ def run_process(options: argparse.Namespace) -> int:
         fitted = time.monotonic()
         result.write_predictions(options.job / "predictions")
         written = time.monotonic()
-    count = jax.process_count()
+    kernel, count = find_kernel(_MODEL), jax.process_count()
     data = {
         **peaks,
         "fit_seconds": round(fitted - begun, 1),
@@ -169,7 +169,7 @@ def run_process(options: argparse.Namespace) -> int:
         "iteration_seconds": [round(r["seconds"], 1) for r in result.iterations],
         "write_seconds": round(written - fitted, 1),
         "exchanged": result.iterations[-1]["exchanged_bytes"],
-        "predicted": parts.peak_bytes(find_kernel(_MODEL), config, count),
+        "predicted": parts.peak_bytes(kernel, config, count, streamed),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }

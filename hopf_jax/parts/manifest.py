@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ FORMAT = 1
 # node, to deal it; and for each edge of a chunk, which has so many nodes at most.
 _PROGRAM = 450_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
+# Of batches: words per node and edge, hidden states of a step, copies if streamed.
+_WORDS_PER_NODE, _WORDS_PER_EDGE, _STATES, _STREAMED = 8, 8, 6, 5
 MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
 PART, NAMES, NAMES_TABLE = "part.json", "names.json", "names.parquet"
 ROOTS = {"train": "training-nodes", "validation": "validation-nodes"}
@@ -310,34 +312,61 @@ class Parts:
         kernel: Kernel,
         config: Config,
         processes: int,
-        chunk_edges: int = Execution.chunk_edges,
+        execution: Execution | None = None,
     ) -> int:
         """Return how much memory `fit` takes in the process that takes most.
 
-        Without batches, which `Execution.memory_budget` bounds, and without pages of
-        files, which the system can take back. On a CPU.
+        Without pages of files, which the system can take back. On a CPU.
 
         Args:
           kernel: The kernel.
           config: Its settings.
           processes: Number of processes of the job.
-          chunk_edges: As in `Execution`.
+          execution: As in `fit`; the defaults if None.
         """
+        execution = Execution() if execution is None else execution
         hidden, labels = config.hidden_size, self.num_labels
         layers = kernel.num_layers(config.num_hops)
         peaks = []
         for process in range(processes):
             held = [self.parts[i] for i in self.held_by(process, processes)]
             kept = sum(4 * p.num_nodes + len(SPLITS) * p.num_own for p in held)
-            one = max(_predicting(p, kernel, layers, hidden, labels) for p in held)
-            nodes = max(1, sum(p.num_nodes for p in held))
-            mean = sum(p.edges for p in held) / nodes
-            chunk = min(
-                chunk_edges, _NODES_PER_CHUNK * mean, max(p.edges for p in held)
+            one: float = max(
+                _predicting(p, kernel, layers, hidden, labels) for p in held
             )
-            peaks.append(kept + one + _PER_CHUNK_EDGE * chunk)
+            mean = sum(p.edges for p in held) / max(1, sum(p.num_nodes for p in held))
+            most = max(p.edges for p in held)
+            chunk = min(execution.chunk_edges, _NODES_PER_CHUNK * mean, most)
+            one += _PER_CHUNK_EDGE * chunk
+            # What batches leave is in pieces, of little use to what comes later.
+            batches = self._batch_bytes(held, kernel, config, execution)
+            peaks.append(kept + one + batches)
         roots = self.count("train") + self.count("validation")
         return int(_PROGRAM + max(peaks) + _PER_ROOT * roots)
+
+    def _batch_bytes(
+        self,
+        held: Sequence[PartInfo],
+        kernel: Kernel,
+        config: Config,
+        execution: Execution,
+    ) -> float:
+        """Estimate the bytes of batches of some parts, by the mean degree."""
+        degree = self.num_edges / self.num_nodes
+        roots = min(config.batch_size, self.count("train")) / len(self)
+        hops = kernel.reach(config.num_hops)
+        near = roots * sum(degree**k for k in range(hops + 1))
+        total = temporary = 0.0
+        for part in held:
+            nodes = min(near, part.num_nodes)
+            edges = min(near - roots, part.edges)
+            columns = self.num_features + self.num_labels + _WORDS_PER_NODE
+            total += 4 * (nodes * columns + _WORDS_PER_EDGE * edges)
+            temporary = max(temporary, 4 * _STATES * config.hidden_size * nodes)
+        count = max(2, -(-self.count("train") // config.batch_size))
+        resident = count * total <= execution.memory_budget
+        # On the host and on the device; of streamed ones also the next.
+        return temporary + total * (2 * count if resident else _STREAMED)
 
     @property
     def halo_factor(self) -> float:

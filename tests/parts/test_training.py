@@ -1,5 +1,6 @@
 """A graph in parts: the same run as on the whole graph, in one or several processes."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import hopf_jax
 from hopf_jax import MODELS, Config
@@ -201,6 +203,31 @@ def test_predictions_are_written_by_part(two):
         said = own[f"proba/{part}"]
         np.testing.assert_allclose(table["probability"], said.max(axis=1))
         assert table["label"].tolist() == [str(i) for i in said.argmax(axis=1)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning")
+@pytest.mark.parametrize("kind", ["sparse", "weighted", "multilabel", "streamed"])
+def test_other_graphs_are_as_whole_too(tmp_path, kind):
+    graph, execution = whole(), hopf_jax.Execution()
+    if kind == "sparse":
+        words = sp.csr_array((graph.features > 0.5).astype(np.float32))
+        graph = dataclasses.replace(graph, features=words)
+    elif kind == "weighted":
+        near = graph.adjacency
+        near.data = (1 + (near.indices + near.tocoo().row) % 3).astype(np.float32)
+        graph = dataclasses.replace(graph, weights=near.data)
+    elif kind == "multilabel":
+        labels = np.roll(graph.labels, 1, axis=0) | graph.labels
+        graph = dataclasses.replace(graph, labels=labels, multilabel=True)
+    else:
+        execution = hopf_jax.Execution(memory_budget=0, chunk_edges=50)
+    parts = hopf_jax.partition(graph, tmp_path / "p", parts=2, hops=HOPS)
+    settings = dataclasses.replace(SETTINGS, weighted_loss=kind == "weighted")
+    given = "i-nip-mean", settings
+    result = hopf_jax.fit(parts, *given, seed=1, execution=execution)
+    keep(result, tmp_path / "all.npz")
+    compare([tmp_path / "all.npz"], hopf_jax.fit(graph, *given, seed=1))
 
 
 @pytest.mark.slow
