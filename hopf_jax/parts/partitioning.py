@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from hopf_jax.batching import neighbourhood, ranges, run_sums
 from hopf_jax.config import Choice, Whole, check
 from hopf_jax.graph import (
+    SPLITS,
     Graph,
     Scaling,
     as_graph,
@@ -55,6 +56,7 @@ from hopf_jax.parts.manifest import (
     sends_of,
 )
 from hopf_jax.runtime import (
+    digest,
     import_or_explain,
     new_folder,
     physical_memory,
@@ -69,6 +71,7 @@ _PROGRESS = "partition.json"
 _ROWS_AT_ONCE = 1 << 15
 _NAMES_AT_ONCE = 1 << 20
 _LEAST_MEMORY = 1 << 28
+_PER_NODE = 25  # Bytes: parts, ranks, distances, places, and what they are made of.
 
 Say = Callable[[str], object]
 
@@ -117,16 +120,20 @@ def partition(
     total = physical_memory()
     memory = (total or 4 * _LEAST_MEMORY) // 2 if memory is None else memory
     check(Whole(_LEAST_MEMORY, 2**62), "memory", memory)
-    source = "a graph in memory"
-    if not isinstance(graph, Graph):
-        source = os.path.abspath(graph) if isinstance(graph, str | os.PathLike) else ""
-        if not source:
-            as_graph(graph)  # Says what is wrong.
-        graph = open_graph(source)
+    names = None
+    if isinstance(graph, str | os.PathLike):
+        names = pathlib.Path(graph) / NAMES_TABLE
+        graph = open_graph(graph)
+    graph = as_graph(graph)
     if graph.num_nodes < parts:
         raise ValueError(
             f"{graph.num_nodes} nodes cannot be divided into {parts} parts. Ask for "
             "fewer."
+        )
+    if (least := _PER_NODE * graph.num_nodes) > memory:
+        raise ValueError(
+            f"{graph.num_nodes:,} nodes take {least / 1e9:.1f} GB to divide, but memory"
+            f" is {memory / 1e9:.1f} GB. Give more."
         )
     if graph.missing_values and features == "as-is":
         raise ValueError(
@@ -145,10 +152,7 @@ def partition(
     # The method decides, not the memory, which may be given anew.
     about = {
         "format": FORMAT,
-        "source": source,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "columns": graph.num_features,
+        "graph": _digest(graph),
         "parts": parts,
         "hops": hops,
         "method": method,
@@ -160,7 +164,7 @@ def partition(
         say(f"{folder} is complete already.")
         return open_parts(folder)
     _begin(folder, about)
-    writer = _Writer(graph, folder, about, say)
+    writer = _Writer(graph, folder, about, say, names)
     writer.assign(memory)
     writer.learn_scaling()
     for part in range(parts):
@@ -169,6 +173,19 @@ def partition(
     writer.write_roots()
     writer.write_manifest()
     return open_parts(folder)
+
+
+def _digest(graph: Graph) -> str:
+    """Return a digest of what is divided."""
+    features: Any = graph.features
+    found = {"features": features}
+    if sp.issparse(features):
+        found = {n: getattr(features, n) for n in ("indptr", "indices", "data")}
+        found = {f"features.{name}": array for name, array in found.items()}
+    for name in ("indptr", "indices", "weights", "labels", "known", *SPLITS):
+        if getattr(graph, name) is not None:
+            found[name] = getattr(graph, name)
+    return digest(found).hex()
 
 
 def _begin(folder: pathlib.Path, about: dict[str, Any]) -> None:
@@ -199,13 +216,17 @@ class _Writer:
     """Writes the folder of a partitioning, skipping what is there."""
 
     def __init__(
-        self, graph: Graph, folder: pathlib.Path, about: dict[str, Any], say: Say
+        self,
+        graph: Graph,
+        folder: pathlib.Path,
+        about: dict[str, Any],
+        say: Say,
+        names: pathlib.Path | None,
     ):
         self.graph, self.folder, self.about, self.say = graph, folder, about, say
         self.parts, self.hops = about["parts"], about["hops"]
         self.scaling: Scaling | None = None
-        names = pathlib.Path(about["source"]) / NAMES_TABLE
-        self.names = names if names.exists() else None
+        self.names = names if names is not None and names.exists() else None
 
     def assign(self, memory: int) -> None:
         """Decide which part each node belongs to."""

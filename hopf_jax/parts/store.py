@@ -60,15 +60,13 @@ class Store:
         """Return an array that was written, as a memory map."""
         return map_npy(self._of(part, iteration) / f"{name}.npy")
 
-    def verify(self, part: Part, iteration: int) -> None:
-        """Raise `ValueError` if what was written of an iteration is gone or damaged."""
+    def verify(self, part: Part, iteration: int, name: str) -> None:
+        """Raise `ValueError` if an array that was written is gone or damaged."""
         folder = self._of(part, iteration)
         try:
-            digests = read_json(folder / _DIGESTS)
-            for name, digest in digests.items():
-                if sha256(folder / f"{name}.npy") != digest:
-                    raise ValueError(f"{name}.npy has another sha256")
-        except (OSError, ValueError, AttributeError) as error:
+            if sha256(folder / f"{name}.npy") != read_json(folder / _DIGESTS)[name]:
+                raise ValueError(f"{name}.npy has another sha256")
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise ValueError(
                 f"{folder} is needed to resume, but cannot be read: {error}. All "
                 "processes must see the workdir of the run that was stopped."

@@ -186,6 +186,7 @@ def fit_parts(
                 run = run_of.iterate(population, run, save, shown, callbacks)
                 save(run)
     (state,) = run.teams
+    gather_rows(np.zeros((1, 1), np.float32))  # Until the first has saved the end.
     run_of.forget(state)
     decision = run_of.decide(state.judged)
     result = Result(
@@ -236,9 +237,10 @@ class _Run:
 
     def verify(self, state: TeamState) -> None:
         """Raise `ValueError` if files that a restored state needs are damaged."""
-        for iteration in {len(state.iterations), state.best} - {0}:
-            for part in self.held:
-                self.store.verify(part, iteration)
+        for part in self.held if state.best else ():
+            self.store.verify(part, state.best, "output")
+            if self.net.kernel.iterative and not state.finished:
+                self.store.verify(part, len(state.iterations), "summary")
 
     def forget(self, state: TeamState) -> None:
         """Remove what a finished run does not need."""

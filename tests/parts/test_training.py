@@ -155,10 +155,26 @@ def two(folder, tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning")
 def test_one_process_works_through_all_parts(folder, tmp_path):
-    result = hopf_jax.fit(hopf_jax.open_parts(folder), "i-nip-mean", SETTINGS, seed=1)
+    parts, calls = hopf_jax.open_parts(folder), []
+    keywords = {"seed": 1, "workdir": tmp_path / "kept", "callbacks": [calls.append]}
+    result = hopf_jax.fit(parts, "i-nip-mean", SETTINGS, **keywords)
     keep(result, tmp_path / "all.npz")
     (found,) = compare([tmp_path / "all.npz"], alone("i-nip-mean"))
     assert found["sent"].tolist() == [0, 0]
+    # The model predicts the whole graph, and a finished run is only read.
+    result.save(tmp_path / "model.npz")
+    said = hopf_jax.load(tmp_path / "model.npz").predict_proba(whole())
+    for part in range(4):
+        own = result.predict_proba(part)
+        np.testing.assert_allclose(own, said[result.nodes(part)], atol=1e-4)
+    assert len(calls) == len(result.history)
+    again = hopf_jax.fit(parts, "i-nip-mean", SETTINGS, **keywords)
+    assert len(calls) == len(result.history)
+    np.testing.assert_array_equal(again.predict_proba(2), result.predict_proba(2))
+    (damaged,) = (tmp_path / "kept" / "parts" / "part-0002").rglob("output.npy")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match="needed to resume"):
+        hopf_jax.fit(parts, "i-nip-mean", SETTINGS, **keywords)
 
 
 @pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning")
