@@ -15,6 +15,7 @@ from hopf_jax.serving import messages
 from hopf_jax.serving.journal import Journal
 
 _MOST_EXPLAINED = 1 << 24  # Features of all nodes that a prediction reads.
+_WARMED = 12  # Nodes that are tried before the first request.
 _MOST_NAMED = 1000  # Nodes in an answer to an update.
 
 
@@ -257,23 +258,29 @@ class Live:
             self.view = self._next(self._change(asked))
 
     def warm_up(self) -> None:
-        """Explain and change a little, so that no client waits for compilation."""
-        graph, view = self._graph, self.view
-        # Of few edges and of many: neighbourhoods of all sizes share few programs.
+        """Explain and change some nodes, so that no client waits for compilation.
+
+        Programs depend on how much a prediction reads: nodes of few edges and of many
+        are tried. The changes are not kept.
+        """
+        graph, view, now = self._graph, self.view, self.view.now
         order = np.argsort(np.diff(graph.indptr), kind="stable")
-        names = graph.node_index.call(order[[0, len(order) // 2, -1]])
-        here = [
-            name for name in names if not view.names.named or name in view.names.place
-        ]
-        for name in here:
+        tried = order[np.linspace(0, len(order) - 1, _WARMED).astype(int)]
+        names = graph.node_index.call(dict.fromkeys(tried.tolist()))
+        if view.names.named:  # Some may be gone since.
+            names = [name for name in names if name in view.names.place]
+        row: Any = graph.features[[0]]
+        row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
+        for i, name in enumerate(names):
             # What cannot be done here is refused to clients, too.
             with contextlib.suppress(RefusedError):
                 view.explain(to_json(name), None, 1)
-        row: Any = graph.features[[0]]
-        row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
-        for name in here:
             with contextlib.suppress(ValueError):
-                view.now.predict_new(row, [name])
+                now.predict_new(row, names[i : i + 3])
+            if self.changeable:
+                with contextlib.suppress(ValueError):
+                    now.update(labels={name: None})
+                    now.update(features={name: row})
 
     def update(self, asked: messages.UpdateRequest) -> dict[str, Any]:
         """Change the graph, and return an `UpdateResponse`.
