@@ -54,6 +54,7 @@ BAD = {
     "norm": ("none ", "group", None),
     "residual": (1, None),
     "precompute": (1, None),
+    "noise": ("nodes", None),
     "precision": ("float16", None),
     "features": ("scaled", None, 1),
 }

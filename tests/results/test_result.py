@@ -138,6 +138,7 @@ def test_a_result_saved_by_version_0_1(tmp_path):
         min_epochs=0,
         training_summaries="as-printed",
         summary_dropout=0.0,
+        scale_summaries=False,
         features="as-is",
         metric="as-trained",
         directions="given",
