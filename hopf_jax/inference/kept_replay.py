@@ -31,6 +31,7 @@ from hopf_jax.runtime import check_memory
 _MOST_EDGES = 1 << 15  # Per program call, unless one node has more.
 _FEWEST_EDGES = 1 << 6
 _FEWEST_VALUES = 1 << 10
+_VOTES_ADD = 4  # How much less of a change is ignored where votes are summed.
 _PROGRAMS_KEPT = 8  # Nets whose compiled programs are kept.
 
 
@@ -247,7 +248,8 @@ class KeptReplay:
           new: New slots.
           revised: Slots whose features changed.
           labelled: Slots whose labels changed.
-          tolerance: Changes below this share of the usual size of a signal are none.
+          tolerance: Changes below this share of the usual size of a signal are none;
+            of a kernel with votes, below a quarter of it.
           frozen: Only new and labelled nodes change their label summaries.
           journal: What takes it back.
           alive: Slots of all nodes, which caution by share ranks.
@@ -255,6 +257,8 @@ class KeptReplay:
             is left as it was, so that the change has to be taken back.
         """
         kernel = self.net.kernel
+        if kernel.votes:  # They add up what neighbours are off by.
+            tolerance = tolerance / _VOTES_ADD
         steps = _Steps(self, num_slots, new, tolerance, journal)
         steps.revised = _union([revised, new], num_slots)
         base = [rows, new]
