@@ -31,6 +31,7 @@ from hopf_jax.runtime import check_memory
 _MOST_EDGES = 1 << 15  # Per program call, unless one node has more.
 _FEWEST_EDGES = 1 << 6
 _FEWEST_VALUES = 1 << 10
+_VOTES_ADD = 4  # How much less of a change is ignored where votes are summed.
 _PROGRAMS_KEPT = 8  # Nets whose compiled programs are kept.
 
 
@@ -178,15 +179,16 @@ class KeptReplay:
         with_hidden = kernel.iterative and config.summary == "hidden"
         self._programs = _programs(net, self._members, with_hidden, multilabel)
         widths = [kernel.width(sizes.features, sizes.hidden, k) for k in range(3)]
-        numbers = max(widths) * self._members * max(1, net.num_layers)
+        copies = 1 if kernel.constant else len(weights) * self._members
         check_memory(
-            4 * num_slots * len(weights) * numbers,
+            4 * num_slots * copies * max(widths) * max(1, net.num_layers),
             "Following the changes of this graph, which keeps all hidden states,",
             "Predict it with predict_proba after changes instead.",
         )
-        self._tables: list[dict[Any, Growing]] = [{} for _ in weights]
-        self._usual: list[dict[Any, float]] = [{} for _ in weights]
-        self._pending: list[dict[int, Growing]] = [{} for _ in weights]
+        several = 1 if kernel.constant else len(weights)
+        self._tables: list[dict[Any, Growing]] = [{} for _ in range(several)]
+        self._usual: list[dict[Any, float]] = [{} for _ in range(several)]
+        self._pending: list[dict[Any, Growing]] = [{} for _ in weights]
         self._summaries = [
             Growing(np.zeros((num_slots, self._views, sizes.summary), np.float32))
             for _ in weights[1:]
@@ -246,7 +248,8 @@ class KeptReplay:
           new: New slots.
           revised: Slots whose features changed.
           labelled: Slots whose labels changed.
-          tolerance: Changes below this share of the usual size of a signal are none.
+          tolerance: Changes below this share of the usual size of a signal are none;
+            of a kernel with votes, below a quarter of it.
           frozen: Only new and labelled nodes change their label summaries.
           journal: What takes it back.
           alive: Slots of all nodes, which caution by share ranks.
@@ -254,10 +257,13 @@ class KeptReplay:
             is left as it was, so that the change has to be taken back.
         """
         kernel = self.net.kernel
+        if kernel.votes:  # They add up what neighbours are off by.
+            tolerance = tolerance / _VOTES_ADD
         steps = _Steps(self, num_slots, new, tolerance, journal)
         steps.revised = _union([revised, new], num_slots)
         base = [rows, new]
-        if kernel.psi and _reads_degrees(kernel.aggregate):
+        aggregates = kernel.aggregate if kernel.psi else None, kernel.votes
+        if any(each and _reads_degrees(each) for each in aggregates):
             base.append(self._readers(rows))
         steps.base, steps.labelled = _union(base, num_slots), labelled
         if only is not None and self.config.caution != "share":
@@ -265,7 +271,8 @@ class KeptReplay:
         summarised = steps.revised_signal("y", new)
         for t, params in enumerate(self._weights):
             steps.begin(t, params, summarised)
-            h = run_hops(kernel, self.net.num_layers, steps)
+            if not t or not kernel.constant:
+                h = run_hops(kernel, self.net.num_layers, steps)
             slots, said, hidden = steps.predicted(h)
             if not np.isfinite(said).all():
                 raise ValueError(
@@ -377,6 +384,10 @@ class _Steps:
         kernel = self.net.kernel
         self._multiplied = multiplies_once(kernel) and self.net.num_layers > 0
         self._reads = kernel.phi + kernel.psi
+        # The last hop and the output layer are one program, where nothing is between.
+        self._at_once = (
+            kernel.reads_out == "last" and not kernel.constant and not kernel.votes
+        )
 
     def revised_signal(self, name: Any, slots: np.ndarray) -> _Signal:
         """Return a signal that is another one at some slots."""
@@ -385,8 +396,9 @@ class _Steps:
     def begin(self, t: int, params: dict, summarised: _Signal) -> None:
         """Begin iteration t (from 0), for which some summaries changed."""
         self.t, self.params, self.summarised = t, params, summarised
-        self.tables = self.replay._tables[t]
-        self.usual = self.replay._usual[t]
+        kept = 0 if self.net.kernel.constant else t
+        self.tables = self.replay._tables[kept]
+        self.usual = self.replay._usual[kept]
         self.pending = self.replay._pending[t]
         self._last: Any = None
         if self._multiplied:
@@ -414,23 +426,24 @@ class _Steps:
         return _Signal("h0", *self._set("h0", slots, parts))
 
     def hop(self, k: int, away: int, h0: _Signal, h: _Signal) -> Any:
-        kernel, last = self.net.kernel, k == self.net.num_layers
+        kernel = self.net.kernel
+        readout = self._at_once and k == self.net.num_layers
         apart = h.name != "x" and h0.name != h.name and "h0" in self._reads
         signals = {"h": h} | ({"h0": h0} if apart else {})
-        if kernel.iterative:
+        if "y" in self._reads:
             signals["y"] = self.summarised
         parts = [self.base, *(signal.changed for signal in signals.values())]
-        if last:
+        if readout:
             parts.append(self.labelled)
         if kernel.psi:
             read = set(kernel.psi)
             read |= {"h"} if not apart and "h0" in read else set()
-            parts.append(self._reached(k, [s for n, s in signals.items() if n in read]))
+            seen = [s for n, s in signals.items() if n in read]
+            parts.append(self._reached(k, kernel.aggregate, seen))
         slots = self._asked(_union(parts, self.num_slots), away)
         if kernel.psi:
             self.pending[k].set(slots, 0, self.journal)
         self._computed.append(slots)
-        readout = last and kernel.reads_out == "last"
         program = self.replay._programs.hop(k, readout)
         found = [
             program(self.params, *self._arguments(chunk, k, signals))
@@ -451,14 +464,16 @@ class _Steps:
             return slots
         return np.intersect1d(slots, self.balls[distance], assume_unique=True)
 
-    def _reached(self, k: int, signals: list[_Signal]) -> np.ndarray:
+    def _reached(
+        self, name: Any, aggregate: Aggregate, signals: list[_Signal]
+    ) -> np.ndarray:
         """Return the slots whose neighbours changed by more than the tolerance.
 
         Smaller changes are added up until they do.
         """
-        edges, share = self.replay.edges, self.net.kernel.aggregate.share
-        if k not in self.pending:
-            self.pending[k] = Growing(np.zeros(self.num_slots, np.float32))
+        edges, share = self.replay.edges, aggregate.share
+        if name not in self.pending:
+            self.pending[name] = Growing(np.zeros(self.num_slots, np.float32))
         if len(self.base) == self.num_slots:  # All are due anyway.
             return self.base
         readers, amounts = [], []
@@ -477,11 +492,11 @@ class _Steps:
         if not readers:
             return np.zeros(0, np.int64)
         slots, at = np.unique(np.concatenate(readers), return_inverse=True)
-        due = self.pending[k].array[slots] + np.bincount(
+        due = self.pending[name].array[slots] + np.bincount(
             at, np.concatenate(amounts), minlength=len(slots)
         )
         now = due > self.tolerance
-        self.pending[k].set(slots[~now], due[~now], self.journal)
+        self.pending[name].set(slots[~now], due[~now], self.journal)
         return slots[now]
 
     def join(self, hops: list[_Signal]) -> list[_Signal]:
@@ -493,19 +508,25 @@ class _Steps:
         if h is None:
             slots, parts = self._last
             chunks = list(self._chunks(slots))
-        else:  # No hop, or one readout of all hops.
-            hops = h if isinstance(h, list) else [h]
-            slots = _union(
-                [self.base, self.labelled, *(each.changed for each in hops)],
-                self.num_slots,
-            )
-            slots = self._asked(slots, 0)
+        else:
+            hops, votes = h if isinstance(h, list) else [h], self.net.kernel.votes
+            due = [self.base, self.labelled, *(each.changed for each in hops)]
+            if votes:
+                due.append(self.summarised.changed)
+                due.append(self._reached("votes", votes, [self.summarised]))
+            slots = self._asked(_union(due, self.num_slots), 0)
+            if votes:
+                self.pending["votes"].set(slots, 0, self.journal)
             self._computed.append(slots)
             chunks, parts = list(self._chunks(slots)), []
             for chunk in chunks:
-                size = _power(len(chunk), _FEWEST_EDGES)
+                size, edges, y = _power(len(chunk), _FEWEST_EDGES), None, None
+                if votes:
+                    nodes, edges = self._edges(chunk)
+                    size, y = len(edges[0]) - 1, self._summary_rows(nodes)
                 signals = [self._rows(each, chunk, size) for each in hops]
-                parts.append(self.replay._programs.readout(self.params, signals))
+                readout = self.replay._programs.readout
+                parts.append(readout(self.params, signals, edges, y))
         said = [np.asarray(p[0])[: len(c)] for p, c in zip(parts, chunks, strict=True)]
         width = self.net.sizes.labels
         found = np.concatenate([np.zeros((0, count, width), np.float32), *said])
@@ -527,9 +548,8 @@ class _Steps:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Write the rows that changed; return their slots, and by how much."""
         old = table.array[slots]
-        size = values.shape[1] * values.shape[2]
-        apart = np.abs(values - old).reshape(len(slots), size)
-        amount = apart.max(axis=1, initial=0) / usual
+        axes = tuple(range(1, values.ndim))
+        amount = np.abs(values - old).max(axis=axes, initial=0) / usual
         amount[slots >= self.first_new] = np.inf
         moved = amount > self.tolerance
         if not moved.all():
@@ -575,10 +595,8 @@ class _Steps:
             rows = self.replay.features.rows(piece, _power(len(piece), 8))
             yield len(piece), rows
 
-    def _arguments(
-        self, slots: np.ndarray, k: int, signals: dict[str, _Signal]
-    ) -> tuple[Any, ...]:
-        """Return what the program of a hop takes for some receivers.
+    def _edges(self, slots: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Return nodes and what `_local_graph` takes, for some receivers.
 
         The nodes are the padded receivers, followed by one sender per padded edge.
         """
@@ -595,9 +613,15 @@ class _Steps:
         weights = None
         if rows.values is not None:
             weights = fill(rows.values[places].astype(np.float32), size, 0)
-        degree = self.replay.edges.degree.array[nodes]
+        return nodes, (indptr, self.replay.edges.degree.array[nodes], weights)
+
+    def _arguments(
+        self, slots: np.ndarray, k: int, signals: dict[str, _Signal]
+    ) -> tuple[Any, ...]:
+        """Return what the program of a hop takes for some receivers."""
+        nodes, edges = self._edges(slots)
         psi = self.net.kernel.psi
-        own = nodes[:count]
+        own = nodes[: len(edges[0]) - 1]
         h, h0 = signals["h"], signals.get("h0")
         y = None
         if "y" in signals:
@@ -618,10 +642,10 @@ class _Steps:
         of_h0 = None
         if h0 is not None:
             of_h0 = self._rows(h0, nodes if "h0" in psi else own)
-        return indptr, degree, weights, of_h0, of_h, y, products
+        return edges, of_h0, of_h, y, products
 
     def _rows(self, signal: _Signal, slots: np.ndarray, size: int | None = None) -> Any:
-        """Return rows [n, M, *] of a signal; features have no axis of members."""
+        """Return rows [n, M, *] of a signal, or [n, *] if members have the same."""
         size = len(slots) if size is None else size
         if signal.name == "x":
             return self.replay.features.rows(slots, size)
@@ -706,23 +730,32 @@ class _Programs:
 
     @functools.cached_property
     def readout(self) -> Any:
-        """(params, signals of all hops) -> probabilities [n, M, C], h_K or None."""
+        """(params, signals of all hops, edges, y) -> probabilities [n, M, C], h_K.
 
-        def run(params, signals):
+        Edges and y are those of votes, else None; and so is h_K unless it is read.
+        """
+
+        def run(params, signals, edges, y):
             raw = [isinstance(s, SparseMatrix) or s.ndim == 2 for s in signals]
             mine = [s for s, shared in zip(signals, raw, strict=True) if not shared]
             x = [s for s, shared in zip(signals, raw, strict=True) if shared]
 
-            def one(params, mine, x):
+            def one(params, mine, own_y, x, shared_y):
                 left, right = iter(mine), iter(x)
                 width = self.net.sizes.features
                 hops = [
                     to_dense(next(right), width) if shared else next(left)
                     for shared in raw
                 ]
-                return self._read_out(params, jnp.concatenate(hops, axis=1))
+                read: tuple[Any, ...] = (jnp.concatenate(hops, axis=1),)
+                if edges is not None:
+                    y = shared_y if own_y is None else own_y
+                    votes = self._apply(params, "votes", _local_graph(*edges), y)
+                    read = *read, None, votes
+                return self._read_out(params, *read)
 
-            return self._each(one, params, (mine,), (x,))
+            own_y, shared_y = _by_member(y)
+            return self._each(one, params, (mine, own_y), (x, shared_y))
 
         return jax.jit(run)
 
@@ -733,10 +766,9 @@ class _Programs:
             self._hops[k, readout] = program
         return self._hops[k, readout]
 
-    def _hop(self, k, readout, params, indptr, degree, weights, h0, h, y, products):
-        hop = _local_graph(indptr, degree, weights)
-        apart = y is not None and y.shape[1] > 1
-        shared_y = None if y is None or apart else y[:, 0]
+    def _hop(self, k, readout, params, edges, h0, h, y, products):
+        hop = _local_graph(*edges)
+        own_y, shared_y = _by_member(y)
         raw = h is not None and (isinstance(h, SparseMatrix) or h.ndim == 2)
 
         def one(params, mine, shared):
@@ -746,21 +778,27 @@ class _Programs:
             known = None
             if products is not None:
                 own, read = products
-                known, h = Products(own, read), _no_features(degree.shape[0])
+                known, h = Products(own, read), _no_features(edges[1].shape[0])
             elif x is not None:
                 h = self._apply(params, "readable", x)
             signals = Signals(h if h0 is None else h0, h, y)
             out = self._apply(params, "hop", k, hop, signals, None, None, known)
             return self._read_out(params, out) if readout else out.astype(jnp.float32)
 
-        mine = h0, None if raw else h, y if apart else None, products
+        if self.net.kernel.constant:
+            first = params
+            if self.members > 1:
+                first = jax.tree.map(lambda array: array[0], params)
+            h0 = None if h0 is None else self._apply(first, "readable", h0)
+            return one(first, (h0, None, None, None), (h, None))
+        mine = h0, None if raw else h, own_y, products
         return self._each(one, params, (mine,), ((h if raw else None, shared_y),))
 
     def _embed(self, params, x):
         return self._apply(params, "embed", x).astype(jnp.float32)
 
-    def _read_out(self, params, h):
-        logits = self._apply(params, "readout", h)
+    def _read_out(self, params, h, *more):
+        logits = self._apply(params, "readout", h, *more)
         act = jax.nn.sigmoid if self.multilabel else jax.nn.softmax
         return act(logits), h.astype(jnp.float32) if self.with_hidden else None
 
@@ -780,6 +818,13 @@ class _Programs:
 @functools.lru_cache(maxsize=_PROGRAMS_KEPT)
 def _programs(*arguments: Any) -> _Programs:
     return _Programs(*arguments)
+
+
+def _by_member(y):
+    """Return summaries [n, views, *] where members read their own, [n, *] where not."""
+    if y is None or y.shape[1] > 1:
+        return y, None
+    return None, y[:, 0]
 
 
 def _local_graph(indptr, degree, weights) -> HopGraph:

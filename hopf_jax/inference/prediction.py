@@ -50,7 +50,7 @@ def predict_own(
     params = jax.device_put(params)  # Once, rather than with every chunk.
     # Kernels that do not iterate predict once, so that one program gains little, and it
     # would round differently for symmetric aggregators.
-    constant = not (net.kernel.learned_hops or net.kernel.input_layer)
+    constant = net.kernel.constant
     if whole.single and net.kernel.iterative and not constant:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
@@ -61,7 +61,6 @@ def predict_own(
     def run() -> np.ndarray:
         return steps.stored(run_hops(net.kernel, net.num_layers, steps))
 
-    # Without weights before the output all members and iterations have the same hops.
     same = ("hops", net.kernel, net.num_layers)
     h = whole.keep(same, lambda: jax.device_put(run())) if constant else run()
     votes = steps.votes()

@@ -123,6 +123,10 @@ def _symmetric(graph, x, num_receivers, weights, draws, rows):
     return scale[:num_receivers] * total
 
 
+def _share_of_sum(receiver, sender):
+    return 1.0
+
+
 def _share_of_mean(receiver, sender):
     return 1 / np.maximum(receiver, _LEAST_DEGREE)
 
@@ -215,7 +219,7 @@ def lstm(max_neighbors: int = 32) -> Aggregate:
     )
 
 
-total = Aggregate("sum", _sum, csr=True)
+total = Aggregate("sum", _sum, csr=True, share=_share_of_sum)
 mean = Aggregate("mean", _mean, csr=True, share=_share_of_mean)
 symmetric = Aggregate("symmetric", _symmetric, csr=True, share=_share_of_symmetric)
 symmetric_loops = Aggregate(

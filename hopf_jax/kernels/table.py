@@ -200,6 +200,11 @@ class Kernel:
         return "h" in self.phi + self.psi or bool(self.skip_from)
 
     @property
+    def constant(self) -> bool:
+        """Whether h_K has no weights: all members and iterations have the same."""
+        return not (self.learned_hops or self.input_layer)
+
+    @property
     def multiplies_input(self) -> bool:
         """Whether features are multiplied by weights first, so that they may be sparse."""
         if self.input_layer or not (self.psi or not self.learned_hops):

@@ -249,11 +249,16 @@ def test_features_as_wide_as_coras_can_be_explained():
 
 
 @pytest.mark.parametrize(
-    ("model", "kind"), [("i-nip-mean", "all"), ("gcn", "plain"), ("bl-node", "all")]
+    ("model", "kind", "hops"),
+    [
+        *[("i-nip-mean", "all", 2), ("gcn", "plain", 2), ("bl-node", "all", 2)],
+        *[("i-sgc", "plain", 0), ("i-sgc", "all", 2)],
+    ],
 )
-def test_a_changed_graph_is_explained_from_what_is_kept(model, kind):
+def test_a_changed_graph_is_explained_from_what_is_kept(model, kind, hops):
     graph = graphs.tiny(kind, sparse=kind == "all")
-    fitted = fit(graph, model, num_iterations=2, max_epochs=2, hidden_size=4)
+    short = {"num_iterations": 2, "max_epochs": 2, "hidden_size": 4}
+    fitted = fit(graph, model, num_hops=hops, **short)
     now = fitted.update(add_nodes={18: np.ones(7)}, add_edges=[(18, 5), (18, 2)])
     now = now.update(drop_edges=[(18, 2)], labels={5: 1}, features={2: np.ones(7)})
     for node in (18, 5, 3):

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopf_jax import MODELS, Config, Graph, fit, load
+from hopf_jax import MODELS, Config, Graph, Kernel, fit, load
+from hopf_jax.kernels import mean, symmetric
 from tests import graphs
 from tests.changes import PlainGraph, random_changes
 
 QUICK = Config(hidden_size=5, num_iterations=3, max_epochs=3, min_epochs=1)
 # The others, by an aggregator or a readout of their own, take longer.
-FIRST = ("i-nip-mean", "gcn")
+FIRST = ("i-nip-mean", "gcn", "i-sgc")
 
 
 def named(graph):
@@ -56,6 +57,22 @@ def change_and_compare(result, graph, count, **how):
 def test_it_equals_a_replay_on_the_graph_made_anew(model, kind):
     graph = named(graphs.tiny(kind))
     change_and_compare(fitted(graph, model), graph, 10)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("sgc", {"members": 2}),
+        ("i-sgc", {"num_hops": 0, "members": 2}),
+        ("i-sgc", {"members": 2, "summary": "hidden"}),
+        (Kernel(("h0",), ("h",), mean, learned_hops=False), {"members": 2}),
+        (Kernel(("h",), ("h",), mean, votes=symmetric), {"members": 2}),
+    ],
+    ids=("sgc", "no hop", "hidden", "h0", "learned"),
+)
+def test_hops_without_weights_and_votes(model, settings):
+    graph = named(graphs.tiny("all", sparse=True))
+    change_and_compare(fitted(graph, model, **settings), graph, 8)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +186,7 @@ def test_every_version_stays_what_it_was(on_a_path):
 # One new node
 
 
-@pytest.mark.parametrize("model", ["i-nip-mean", "gcn"])
+@pytest.mark.parametrize("model", ["i-nip-mean", "gcn", "i-sgc"])
 def test_predict_new_is_what_update_gives(model):
     graph = named(graphs.tiny("weighted"))
     result = fitted(graph, model)
