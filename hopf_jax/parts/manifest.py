@@ -33,7 +33,7 @@ from hopf_jax.runtime import (
 FORMAT = 1
 # Bytes of a process: Python, JAX and its compiler; for each training or validation
 # node, to deal it; and for each edge of a chunk, which has so many nodes at most.
-_PROGRAM = 450_000_000
+_PROGRAM = 470_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
 # Of batches: words per node and edge, hidden states of a step, copies if streamed.
 _WORDS_PER_NODE, _WORDS_PER_EDGE, _STATES, _STREAMED = 8, 8, 6, 5
