@@ -141,6 +141,19 @@ def test_a_known_label_is_read_by_others_from_the_second_iteration(on_a_path):
     assert now.update(labels={50: None}).graph.known.sum() == 59
 
 
+def test_votes_reach_one_hop_further_per_iteration():
+    graph = path(train=range(0, 40), validation=range(40, 60))
+    kernel = Kernel(("h",), ("h",), mean, learned_hops=False, votes=symmetric)
+    result = fitted(graph, kernel, num_hops=0)
+    now = result.update(graph, features={50: [9, -9, 9, -9]}, tolerance=0)
+    assert now.recomputed == 1 + 2 * (result.iteration - 1)
+    # Others read the degrees of 10 and 30, whose labels are known.
+    later = now.update(add_edges=[(10, 30)])
+    for each in (now, later):
+        want = result.predict_proba(each.graph)
+        np.testing.assert_allclose(each.predict_proba(), want, atol=1e-6)
+
+
 def test_frozen_summaries_reach_one_iteration_only(on_a_path):
     graph, result = on_a_path
     now = result.update(graph, features={50: [9, -9, 9, -9]}, frozen=True, tolerance=0)
