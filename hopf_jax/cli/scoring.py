@@ -22,6 +22,8 @@ from hopf_jax.config import Execution
 from hopf_jax.results import Result
 from hopf_jax.runtime import write_atomically
 
+# pyarrow holds, of each column that is read, a share of a row group.
+_COLUMNS_AT_ONCE = 16
 _LOOKED_UP = 1 << 20  # Ends of edges: each search makes an index of all names first.
 
 
@@ -67,45 +69,58 @@ def _read_features(
 
     Dense features are in a memory map in `folder`, sparse ones in memory.
     """
-    import pyarrow as pa
-
-    names: list[Any] = []
-    parts: list[Any] = []
     with tables.opened_parquet(path) as opened:
         node, *columns = tables.columns_of(opened)
-        count, width = opened.metadata.num_rows, len(settings.features)
-        if not count:
+        shape = opened.metadata.num_rows, len(settings.features)
+        if not shape[0]:
             raise ValueError("it has no rows; a graph needs at least one node")
-        place = place_columns(columns, settings.features)
+        place_columns(columns, settings.features)  # They must be those of the fit.
+        names = _read_names(opened, node, rows)
         dense = None
-        if not settings.sparse:
-            dense = np.lib.format.open_memmap(
-                f"{folder}/features.npy", "w+", np.float32, (count, width)
-            )
-        start = 0
-        for batch in _batches(opened, [node, *columns], rows):
-            names.append(_texts(batch.column(0)))
-            block = np.empty((len(batch), width), np.float32)
-            for j, at in enumerate(place):
-                values = _numbers(batch, 1 + at)
-                with np.errstate(over="ignore"):  # `Graph` refuses infinities.
-                    block[:, j] = values
+        if not settings.sparse and not shape[1]:
+            dense = np.zeros(shape, np.float32)  # Which cannot be mapped.
+        elif not settings.sparse:
+            file = f"{folder}/features.npy"
+            dense = np.lib.format.open_memmap(file, "w+", np.float32, shape)
+        parts = []
+        for start in range(0, shape[1], _COLUMNS_AT_ONCE):
+            some = settings.features[start : start + _COLUMNS_AT_ONCE]
+            blocks, row = [], 0
+            for batch in _batches(opened, list(some), rows):
+                block = np.empty((len(batch), len(some)), np.float32)
+                for j, name in enumerate(some):
+                    with np.errstate(over="ignore"):  # `Graph` refuses infinities.
+                        block[:, j] = _numbers(batch, name)
+                if dense is None:
+                    blocks.append(sp.csr_array(block))
+                else:
+                    dense[row : row + len(block), start : start + len(some)] = block
+                row += len(block)
             if dense is None:
-                found: Any = sp.csr_array(block)
-                parts.append(
-                    datasets.normalize_rows(found) if settings.normalize else found
-                )
-            else:
-                scaled = datasets.normalize_rows(block) if settings.normalize else block
-                dense[start : start + len(batch)] = scaled
-            start += len(batch)
-    column = pa.concat_arrays(names)
-    counted = column.value_counts()
+                parts.append(sp.vstack(blocks, format="csr"))
+    if dense is None:
+        empty = sp.csr_array(shape, dtype=np.float32)
+        matrix = sp.hstack(parts, format="csr") if parts else empty
+        return names, datasets.normalize_rows(matrix) if settings.normalize else matrix
+    if settings.normalize:
+        for row in range(0, shape[0], rows):
+            block = dense[row : row + rows]
+            block[:] = datasets.normalize_rows(np.array(block))
+    return names, dense
+
+
+def _read_names(opened: Any, node: str, rows: int) -> Any:
+    """Return the names of the nodes, each of which occurs once."""
+    import pyarrow as pa
+
+    found = [_texts(batch.column(node)) for batch in _batches(opened, [node], rows)]
+    names = pa.concat_arrays(found)
+    counted = names.value_counts()
     twice = counted.field("counts").to_numpy(zero_copy_only=False) > 1
     if twice.any():
         again = counted.field("values")[int(twice.argmax())].as_py()
-        raise ValueError(f"{path} lists node {again!r} twice.")
-    return column, sp.vstack(parts, format="csr") if dense is None else dense
+        raise ValueError(f"it lists node {again!r} twice")
+    return names
 
 
 def _read_edges(path: pathlib.Path, nodes: Any, rows: int) -> tables.Edges:
@@ -126,7 +141,7 @@ def _read_edges(path: pathlib.Path, nodes: Any, rows: int) -> tables.Edges:
         read = 0
         for batch in _batches(opened, columns, max(rows, _LOOKED_UP)):
             for k, found in enumerate(ends):
-                said = _texts(batch.column(k))
+                said = _texts(batch.column(columns[k]))
                 ids = pc.index_in(said, value_set=nodes)
                 if ids.null_count:
                     row = ids.is_null().index(True).as_py()
@@ -136,7 +151,7 @@ def _read_edges(path: pathlib.Path, nodes: Any, rows: int) -> tables.Edges:
                     )
                 found.append(ids.to_numpy())
             if at is not None:
-                weights.append(_numbers(batch, at).astype(np.float32))
+                weights.append(_numbers(batch, columns[at]).astype(np.float32))
             read += len(batch)
     none = [np.zeros(0, np.int32)]
     senders, receivers = (np.concatenate(found or none) for found in ends)
@@ -162,12 +177,12 @@ def _texts(column: Any) -> Any:
     return pa.array(cells, pa.large_string())
 
 
-def _numbers(batch: Any, at: int) -> np.ndarray:
+def _numbers(batch: Any, name: str) -> np.ndarray:
     import pyarrow as pa
 
-    values = tables.parquet_values(pa.chunked_array([batch.column(at)]))
+    values = tables.parquet_values(pa.chunked_array([batch.column(name)]))
     if isinstance(values, list):
-        raise ValueError(f"column {batch.schema.names[at]!r} does not hold numbers")
+        raise ValueError(f"column {name!r} does not hold numbers")
     return values
 
 

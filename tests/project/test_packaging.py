@@ -48,7 +48,9 @@ def test_the_wheel_is_the_library_alone(built):
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"hopf_jax"}
-    for needed in ("py.typed", "datasets/SHA256SUMS", "datasets/SIZES", "fitting.py"):
+    page = (f"serving/page/{name}" for name in ("index.html", "page.css", "page.js"))
+    files = ("py.typed", "datasets/SHA256SUMS", "datasets/SIZES", "fitting.py", *page)
+    for needed in files:
         assert f"hopf_jax/{needed}" in names
 
 
@@ -59,7 +61,7 @@ def test_the_metadata_name_what_users_install(built):
     metadata = email.message_from_bytes(archive.read(path))
     assert metadata["Version"] == hopf_jax.__version__
     extras = set(metadata.get_all("Provides-Extra"))
-    assert extras >= {"notebook", "tpu", "cuda12", "dev", "docs", "tables"}
+    assert extras >= {"notebook", "tpu", "cuda12", "dev", "docs", "serve", "tables"}
     assert "hopf_jax.fit(" in metadata.get_payload()  # the README
 
 
