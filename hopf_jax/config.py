@@ -229,7 +229,7 @@ class Config:
         more.
       dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
       noise: What random bits of dropout belong to, besides seed and batch: a place in
-        the "batch", or a "node". With "node" a batch can be divided among the parts of
+        the "batch", or a "node". With "node" batches can be divided among the parts of
         a graph with the same numbers, as `open_parts` does.
       weighted_loss: Weight each label by its rarity among training nodes (WCE).
       clip: Largest absolute gradient per weight. Above 0.

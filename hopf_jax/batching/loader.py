@@ -52,6 +52,9 @@ class LoaderSettings:
     resample: bool = True  # Sample neighbours anew in every epoch.
     shuffle: bool = True
     transposed: bool = True  # Add the transposed edges, which the gradient needs.
+    # Deal and order batches whatever their sizes and components, which a process that
+    # holds a part of the graph does not know.
+    blind: bool = False
 
 
 class Loader:
@@ -85,11 +88,15 @@ class Loader:
         self._views: list[int | None] = []
         self.features = feature_placement(graph)
         self._hoods = Neighborhoods(graph, how.num_hops, how.fanouts)
-        self._apart = components(graph) if len(roots) > how.batch_size else None
+        several = len(roots) > how.batch_size and not how.blind
+        self._apart = components(graph) if several else None
         self.roots = self._deal_views(roots, views)
         self.sizes = sizes = self._measure(0)
         self.layouts, self.members = group_by_size(sizes, how.num_hops)
-        if len(self.roots) <= _FEW_BATCHES and views is None:
+        if how.blind:
+            self.layouts = [Layout.over(sizes, how.num_hops)]
+            self.members = [np.arange(len(sizes), dtype=np.int32)]
+        elif len(self.roots) <= _FEW_BATCHES and views is None:
             shared = self._shared_layout(len(roots))
             waste = waste_of(sizes, [shared], [np.arange(len(sizes))], how.num_hops)
             small = sum((*shared.nodes, *shared.edges, shared.values)) < _SMALL

@@ -101,6 +101,7 @@ def make_plan(
         config.batch_size,
         None if config.fanouts is None else config.fanouts[:reach],
         memory_budget=execution.memory_budget,
+        blind=config.noise == "node",
     )
     return Plan(
         precompute=precompute,
