@@ -297,12 +297,13 @@ def _take_solved(
         t = 1 + len(state.iterations)
         state.history.extend(
             {"iteration": t}
-            | ({"member": m} if len(solved.params) > 1 else {})
+            | ({"member": m} if len(team.members) > 1 else {})
             | {"epoch": 1, "learning_rate": 0.0, "seconds": 0.0}
             | record
             for m, record in enumerate(solved.records[t - 1])
         )
-        state = _complete(state, team, net, config, solved.params, whole, 0.0)
+        params = solved.params[t - 1]
+        state = _complete(state, team, net, config, params, whole, 0.0)
     return RunState((state,), None, len(state.iterations))
 
 

@@ -21,7 +21,7 @@ from hopf_jax.kernels import LINEAR_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.population import Member
 from hopf_jax.learning.stopping import likely_best
-from hopf_jax.learning.votes import learn_votes, predict_with_votes, sample_edges
+from hopf_jax.learning.votes import sample_edges, vote
 from hopf_jax.metrics import f1_scores, mean_loss
 
 _HOPS = (0, 1, 2, 4, 10)
@@ -38,13 +38,13 @@ class Solution(NamedTuple):
 
     Attributes:
       num_hops: Number of hops that features are smoothed over.
-      params: Weights of each member.
+      params: Of each iteration, weights of each member.
       evidence: Share of held-out labels that are right, and their mean loss.
       records: Of each iteration, for each member: losses and F1 scores.
     """
 
     num_hops: int
-    params: list[Params]
+    params: list[list[Params]]
     evidence: tuple[float, float]
     records: list[list[dict[str, float]]]
 
@@ -98,7 +98,7 @@ def solve(
     solutions = {
         LINEAR_MODEL: Solution(
             chosen.num_hops,
-            chosen.params,
+            [chosen.params],
             chosen.evidence,
             _records(graph, members, said),
         )
@@ -155,20 +155,25 @@ def _voted(
     """Yield regressions with the votes of neighbours, believed more or less."""
     edges = sample_edges(graph)
     for base, scale, alike in itertools.product(bases, _SCALES, (True, False)):
-        params, said = [], []
-        for member, own, logits in zip(members, base.params, base.logits, strict=True):
-            votes = learn_votes(
-                member.graph, edges, logits, scale, num_iterations, alike
-            )
-            weights = np.concatenate([own["w_output"], votes.T])
-            params.append(own | {"w_output": weights})
-            said.append(predict_with_votes(member.graph, logits, votes, num_iterations))
-        by_iteration = list(zip(*said, strict=True))
+        found = [
+            vote(member.graph, edges, logits, scale, num_iterations, alike)
+            for member, logits in zip(members, base.logits, strict=True)
+        ]
+        params = [
+            [
+                own | {"w_output": np.concatenate([own["w_output"], each.votes[t].T])}
+                for own, each in zip(base.params, found, strict=True)
+            ]
+            for t in range(num_iterations)
+        ]
+        said = [
+            [each.probabilities[t] for each in found] for t in range(num_iterations)
+        ]
         yield Solution(
             base.num_hops,
             params,
-            _evidence(graph, members, by_iteration[-1]),
-            _records(graph, members, by_iteration),
+            _evidence(graph, members, said[-1]),
+            _records(graph, members, said),
         )
 
 

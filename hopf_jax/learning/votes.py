@@ -46,60 +46,61 @@ def sample_edges(graph: Graph) -> Edges:
     return Edges(receivers[picked], senders[picked], weights / (mean or 1.0))
 
 
-def learn_votes(
+class Voting(NamedTuple):
+    """What votes make of a graph's labels, iteration by iteration.
+
+    Attributes:
+      votes: s log(H) of each iteration, [C, C]: what a neighbour of each label adds to
+        the logits. The first iteration, which has no summaries to read, has zeros.
+      probabilities: The output of each iteration, [N, C], as the kernel gives it.
+    """
+
+    votes: list[np.ndarray]
+    probabilities: list[np.ndarray]
+
+
+def vote(
     graph: Graph,
     edges: Edges,
     logits: np.ndarray,
     scale: float,
     num_iterations: int,
     alike: bool = True,
-) -> np.ndarray:
-    """Return s log(H), [C, C]: what a neighbour of each label adds to the logits.
+) -> Voting:
+    """Infer labels and what neighbours' labels say, together.
+
+    Every iteration has votes of its own. H begins mild and grows sharp as labels become
+    sure: the last one, read from the beginning, would drive all nodes to one label
+    where few labels are known.
 
     Args:
       graph: The graph; its training labels are known.
       edges: What H is learned from.
       logits: What features say, [N, C].
       scale: s, how far neighbours are believed. They are less than independent.
-      num_iterations: Number of iterations that it will be used for.
+      num_iterations: Number of iterations.
       alike: Begin with neighbours that tend to be alike, else with what features say
         about them, which finds other patterns if features say enough.
     """
+    known, labels, matrix = graph.train, graph.labels, graph.adjacency
     factors = np.ones((graph.num_labels, graph.num_labels))
     if alike:
         factors = _first_factors(graph, edges)
     strength = scale / _mean_weight(graph)
-
-    def votes(iteration: int, summary: np.ndarray) -> np.ndarray:
-        nonlocal factors
-        # One step: to convergence, while labels are unsure, it finds chance patterns.
-        factors = _next_factors(edges, summary, factors)
-        return strength * np.log(factors)
-
-    for _ in _iterate(graph, logits, votes, num_iterations):
-        pass
-    return (strength * np.log(factors)).astype(np.float32)
-
-
-def predict_with_votes(
-    graph: Graph, logits: np.ndarray, votes: np.ndarray, num_iterations: int
-) -> list[np.ndarray]:
-    """Return probabilities [N, C] after each iteration, as the kernel gives them."""
-    return list(_iterate(graph, logits, lambda t, summary: votes, num_iterations))
-
-
-def _iterate(graph: Graph, logits: np.ndarray, votes, num_iterations: int):
-    """Yield the output of each iteration of Algorithm 1, with these votes."""
-    known, labels, matrix = graph.train, graph.labels, graph.adjacency
     new = softmax(logits, axis=1)
-    yield new
+    found = Voting([np.zeros_like(factors, np.float32)], [new])
     summary = np.where(known[:, None], labels, new).astype(np.float32)
     for t in range(2, num_iterations + 1):
-        new = softmax(logits + matrix @ (summary @ votes(t, summary).T), axis=1)
+        # One step: to convergence, while labels are unsure, it finds chance patterns.
+        factors = _next_factors(edges, summary, factors)
+        votes = (strength * np.log(factors)).astype(np.float32)
+        new = softmax(logits + matrix @ (summary @ votes.T), axis=1)
         share = np.float32((t - 1) / num_iterations)
         mixed = (1 - share) * new + share * summary
-        yield np.where(known[:, None], new, mixed)
+        found.votes.append(votes)
+        found.probabilities.append(np.where(known[:, None], new, mixed))
         summary = np.where(known[:, None], labels, mixed).astype(np.float32)
+    return found
 
 
 def _mean_weight(graph: Graph) -> float:

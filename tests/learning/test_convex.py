@@ -13,7 +13,7 @@ from hopf_jax.datasets import make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.inference import WholeGraph, predict_logits
 from hopf_jax.learning import can_solve, can_vote, likely_best, make_team, solve
-from hopf_jax.learning.votes import learn_votes, predict_with_votes, sample_edges
+from hopf_jax.learning.votes import sample_edges, vote
 from hopf_jax.results import make_net
 from tests import graphs
 
@@ -54,7 +54,8 @@ def test_the_kernel_predicts_what_the_regression_does(kind):
     config = Config(num_hops=solution.num_hops)
     net = make_net(KERNEL, config, sizes_of(graph, KERNEL, config))
     rows = smoothed(graph, solution.num_hops)
-    for params in solution.params:
+    (members,) = solution.params
+    for params in members:
         logits, _ = predict_logits(net, params, WholeGraph(graph, 1000), None, False)
         expected = rows @ params["w_output"] + params["b_output"]
         np.testing.assert_allclose(logits, expected, atol=1e-4)
@@ -69,7 +70,9 @@ def test_the_kernel_with_votes_adds_the_labels_of_neighbours(kind):
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
     rows = smoothed(graph, solution.num_hops)
     summary = graphs.random_summary(graph)
-    for params in solution.params:
+    assert len(solution.params) == 4
+    assert not solution.params[0][0]["w_output"][rows.shape[1] :].any()
+    for params in solution.params[-1]:
         own, votes = np.split(params["w_output"], [rows.shape[1]])
         expected = rows @ own + graph.adjacency @ summary @ votes + params["b_output"]
         for chunk_edges in (1000, 5):  # As one program, and in chunks.
@@ -86,7 +89,7 @@ def test_the_best_strength_is_one_of_scikit_learn():
     found = []
     for strength in (0.01, 0.1, 1.0, 10.0, 100.0):
         ((_, model),) = fit_logistic(graph, rows, strength, nodes)
-        weights = solutions["sgc"].params[0]["w_output"]
+        weights = solutions["sgc"].params[0][0]["w_output"]
         found.append(np.abs(model.coef_.T - weights).max())
     assert min(found) < 1e-4
 
@@ -95,7 +98,7 @@ def test_labels_that_are_not_learned_from_are_not_predicted():
     graph = graphs.tiny()
     nodes = graph.train & (graph.labels[:, 0] == 0)
     member = make_team(graph.with_split(nodes, graph.validation), KERNEL, Config(), 0)
-    params = solve(member.graph, member.members)["sgc"].params[0]
+    params = solve(member.graph, member.members)["sgc"].params[0][0]
     assert params["b_output"][0] == -20 and not params["w_output"][:, 0].any()
 
 
@@ -112,24 +115,36 @@ def test_votes_spread_few_labels_without_features():
     classes = graph.labels.argmax(axis=1)
     few = graph.with_split(np.arange(20))
     logits = np.zeros(graph.labels.shape, np.float32)
-    votes = learn_votes(few, sample_edges(few), logits, 1.0, 10)
+    found = vote(few, sample_edges(few), logits, 1.0, 10)
+    votes = found.votes[-1]
     np.testing.assert_allclose(votes, votes.T, atol=1e-5)
     assert np.diag(votes).min() > 0 > votes[~np.eye(len(votes), dtype=bool)].max()
-    said = predict_with_votes(few, logits, votes, 10)
-    right = [(each.argmax(1) == classes)[20:].mean() for each in said]
+    right = [(each.argmax(1) == classes)[20:].mean() for each in found.probabilities]
     assert right[0] < 0.4 and right[-1] > 0.6
+
+
+def test_votes_grow_sharp_as_labels_become_sure():
+    """The last ones, read from the start, drive a sparse graph to one label."""
+    graph = make_planted(1000, 2500)
+    few = graph.with_split(np.arange(20))
+    logits = np.zeros(graph.labels.shape, np.float32)
+    found = vote(few, sample_edges(few), logits, 1.0, 10)
+    sizes = [np.abs(each).mean() for each in found.votes]
+    assert sizes == sorted(sizes) and sizes[0] == 0
+    right = found.probabilities[-1].argmax(1) == graph.labels.argmax(1)
+    assert right[20:].mean() > 0.7
 
 
 def test_a_scale_makes_votes_weaker_and_weights_of_edges_do_not_matter():
     graph, _ = cyclic()
     graph = graph.with_split(graph.known)
     logits = np.zeros((graph.num_nodes, 3), np.float32)
-    whole = learn_votes(graph, sample_edges(graph), logits, 1.0, 2)
-    third = learn_votes(graph, sample_edges(graph), logits, 1 / 3, 2)
+    whole = vote(graph, sample_edges(graph), logits, 1.0, 2).votes[1]
+    third = vote(graph, sample_edges(graph), logits, 1 / 3, 2).votes[1]
     assert np.abs(third).max() < np.abs(whole).max()
     # Of equal weights it is only their ratio to the mean that counts.
     heavy = dataclasses.replace(graph, weights=np.full(graph.num_edges, 7, np.float32))
-    same = learn_votes(heavy, sample_edges(heavy), logits, 1.0, 2)
+    same = vote(heavy, sample_edges(heavy), logits, 1.0, 2).votes[1]
     np.testing.assert_allclose(7 * same, whole, rtol=1e-4)
 
 
@@ -140,9 +155,9 @@ def test_features_can_tell_what_neighbours_are_like():
     logits = np.stack([-((graph.features[:, 0] - c) ** 2) for c in (-1, 0, 1)], axis=1)
     right = []
     for alike in (True, False):
-        votes = learn_votes(few, sample_edges(few), logits, 1.0, 10, alike)
-        said = predict_with_votes(few, logits, votes, 10)[-1]
-        right.append((said.argmax(1) == classes).mean())
+        found = vote(few, sample_edges(few), logits, 1.0, 10, alike)
+        votes = found.votes[-1]
+        right.append((found.probabilities[-1].argmax(1) == classes).mean())
     assert right[1] > 0.9
     # A neighbour of one's own label speaks against it.
     assert np.diag(votes).max() < 0 < votes[~np.eye(3, dtype=bool)].min()
