@@ -6,8 +6,8 @@ import types
 
 from hopf_jax.runtime import TemporaryError
 
-# By dataset and file: sha256 (`sha256sum --check` reads the same list), or where none is
-# known, the id of the file in the git repository at its address.
+# By dataset and file: sha256 (`sha256sum --check` reads the same list), or where it is
+# not known, the id of the file in the git repository at its address.
 CHECKSUMS: dict[str, dict[str, str]] = {}
 for _list in ("SHA256SUMS", "GIT_IDS"):
     for _line in pathlib.Path(__file__).with_name(_list).read_text().splitlines():
