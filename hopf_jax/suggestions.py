@@ -50,19 +50,27 @@ def suggest(name: Any, known: Iterable[Any], listed: str = "Known") -> str:
 
 
 def answering_typos(
-    function: Callable[P, R], explain: Callable[[str], str] = lambda name: ""
+    function: Callable[P, R],
+    explain: Callable[[str], str] = lambda name: "",
+    passed_on: Iterable[str] = (),
 ) -> Callable[P, R]:
     """Return the function, which answers an unknown keyword with the one that is meant.
 
     Args:
-      function: It takes no `**keywords` of its own.
+      function: A function. If it takes `**keywords`, say which in `passed_on`.
       explain: Returns what to say of a keyword where that is known, else "".
+      passed_on: Keywords that it passes on to another function.
 
     >>> answering_typos(suggest)("x", knwon=[])
     Traceback (most recent call last):
     TypeError: suggest() has no argument 'knwon'. Did you mean 'known'?
     """
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in ("self", "cls") and parameter.kind != parameter.VAR_KEYWORD
+    ]
+    known += passed_on
 
     @functools.wraps(function)
     def answering(*arguments: P.args, **keywords: P.kwargs) -> R:

@@ -22,17 +22,19 @@ from hopf_jax.cli.model_folder import (
     read_new_graph,
     save_model,
 )
-from hopf_jax.cli.options import make_parser, settings_of
+from hopf_jax.cli.options import DRAWN_SHARES, make_parser, settings_of
 from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution
 from hopf_jax.fitting import fit
-from hopf_jax.graph import GRAPH_FILE, SPLITS, split_graph
+from hopf_jax.graph import GRAPH_FILE, SPLITS, Graph, split_graph
 from hopf_jax.kernels import find_kernel
 from hopf_jax.parts import import_tables, partition
+from hopf_jax.results import Result
 from hopf_jax.runtime import (
     keep_programs_by_default,
     write_atomically,
 )
+from hopf_jax.suggestions import did_you_mean
 from hopf_jax.tuning import tune
 
 _BAD_INPUT, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
@@ -47,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "reproduce":
         options.rest = rest  # Options of another parser.
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        known = [f"--{name.replace('_', '-')}" for name in vars(options)]
+        hint = did_you_mean(rest[0], known)
+        hint = f" ({hint[0].lower()}{hint[1:]})" if hint else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         print(f"hopf {options.command}: warning: {message}", file=sys.stderr)
@@ -79,21 +84,39 @@ def _fit(options: argparse.Namespace) -> int:
     graph, settings, sets = read_graph(options)
     if options.split is not None:
         sets = tables.read_split(options.split, settings.nodes, not options.no_header)
-    if sets is None:
-        shares = {name: getattr(options, name) for name in SPLITS}
-        graph = split_graph(graph, **shares, seed=options.seed)
-        _report(options, "No split is given: the labelled nodes are split at random.")
-    else:
+    shares = {name: getattr(options, name) for name in SPLITS}
+    shares = {name: share for name, share in shares.items() if share is not None}
+    if sets is not None:
+        if shares:
+            raise ValueError(
+                f"--{next(iter(shares))} draws a split, but the tables have one. Leave "
+                "out one of the two."
+            )
         graph = graph.with_split(**sets)
+    elif shares:
+        graph = split_graph(graph, **DRAWN_SHARES | shares, seed=options.seed)
     _report(options, repr(graph))
     result = fit(graph, options.model, **keywords)
     save_model(options.out, result, settings)
-    _print_row("set", "nodes", "micro_f1", "macro_f1")
-    for name, scores in result.scores.items():
-        values = (f"{scores[metric]:.4f}" for metric in ("micro_f1", "macro_f1"))
-        _print_row(name, int(getattr(graph, name).sum()), *values)
+    if result.choice and not sys.stderr.isatty():  # Else `fit` has said it.
+        tried = (f"{c['model']} {100 * c['score']:.1f}" for c in result.choice)
+        chosen = f"Chose {result.model}; F1 on held-out labels: {', '.join(tried)}."
+        _report(options, chosen)
+    _print_scores(result, graph)
     _report(options, f"Written to {options.out}.")
     return 0
+
+
+def _print_scores(result: Result, graph: Graph) -> None:
+    """Print the scores of each set of nodes, tab-separated."""
+    _print_row("set", "nodes", "micro_f1", "macro_f1")
+    fitted = graph if result.graph is None else result.graph
+    for name, scores in result.scores.items():
+        nodes = int(getattr(fitted, name).sum())
+        if name == "validation" and result.cross_validated is not None:
+            name, nodes = "cross-validated", len(result.cross_validated[0])
+        values = (f"{scores[metric]:.4f}" for metric in ("micro_f1", "macro_f1"))
+        _print_row(name, nodes, *values)
 
 
 def _fit_keywords(options: argparse.Namespace) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import Any, NoReturn
 
 from hopf_jax.baselines import BASELINES
 from hopf_jax.config import Config, Execution
-from hopf_jax.kernels import DEFAULT_MODEL, FIRST_MODELS, MODELS, TUNED_MODELS
+from hopf_jax.kernels import FIRST_MODELS, MODELS, TUNED_MODELS
 from hopf_jax.parts import METHODS
 
+# Of the labelled nodes, where `hopf fit` is asked to draw a split.
+DRAWN_SHARES = {"train": 0.8, "validation": 0.2, "test": 0.0}
 _TABLES = """\
 tables:
   A table is a .csv, .tsv (either also .gz), .parquet or .npz file. Its first line names
@@ -99,13 +101,16 @@ def _add_fit(commands: Any) -> None:
     _add_tables(parser)
     add = parser.add_argument
     add("--out", type=pathlib.Path, required=True, help="folder to write the model to")
-    default = "(default: %(default)s)"
-    names = f"one of {', '.join(MODELS)} {default}"
-    add("--model", default=DEFAULT_MODEL, metavar="NAME", help=names)
-    add("--split", metavar="FILE", help="table with the columns node and set")
-    for name, share in (("train", 0.8), ("validation", 0.2), ("test", 0.0)):
-        text = f"share of the labelled nodes for {name}, if no split is given {default}"
-        add(f"--{name}", type=float, default=share, metavar="SHARE", help=text)
+    names = f"one of {', '.join(MODELS)} (default: compare several, keep the best)"
+    add("--model", metavar="NAME", help=names)
+    split = "table with the columns node and set (default: cross-validate)"
+    add("--split", metavar="FILE", help=split)
+    for name, share in DRAWN_SHARES.items():
+        text = (
+            f"draw a split at random, with this share of the labelled nodes for {name} "
+            f"(default: {share} if a split is drawn)"
+        )
+        add(f"--{name}", type=float, metavar="SHARE", help=text)
     _add_settings(parser)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph.frames import is_frame
+from hopf_jax.graph.mistakes import check_answer_is_hidden
 from hopf_jax.graph.names import are_ids, check_names, is_missing, names_of_edges
 from hopf_jax.runtime import import_or_explain
 from hopf_jax.suggestions import suggest
@@ -150,6 +151,7 @@ def _columns_of_nodes(
                 "validation, test, or nothing."
             )
         found |= {name: sets == name for name in _SETS}
+    check_answer_is_hidden(features, labels)
     if isinstance(features, str):
         features = [features]
     if isinstance(features, list) and nodes is not None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hopf_jax.graph.graph import Graph
 
 _CLASSES_SHOWN = 10
+_ROWS = 1 << 20  # Read at once.
 
 
 def describe_graph(graph: "Graph") -> str:
@@ -25,7 +26,7 @@ def describe_graph(graph: "Graph") -> str:
 def graph_to_html(graph: "Graph") -> str:
     """Return a table for a notebook: sizes, names, labels and split."""
     kind = "directed" if graph.directed else "undirected"
-    count = graph.num_edges if graph.directed else _count_undirected(graph)
+    count = count_edges(graph)
     cells = [("Graph", ""), ("nodes", f"{graph.num_nodes:,}")]
     if graph.node_names:
         cells.append(("names", _few(list(map(str, graph.node_names)), 5)))
@@ -48,14 +49,22 @@ def _few(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
-def _count_undirected(graph: "Graph") -> int:
-    loops = int(np.count_nonzero(graph.adjacency.diagonal()))
+def count_edges(graph: "Graph") -> int:
+    """Return the number of edges; each undirected one, stored twice, counts once."""
+    if graph.directed:
+        return graph.num_edges
+    loops = 0
+    for begin in range(0, graph.num_nodes, _ROWS):  # The graph may be on disk.
+        part = np.asarray(graph.indptr[begin : begin + _ROWS + 1])
+        readers = begin + np.repeat(np.arange(len(part) - 1), np.diff(part))
+        read = np.asarray(graph.indices[part[0] : part[-1]])
+        loops += int(np.count_nonzero(read == readers))
     return (graph.num_edges + loops) // 2
 
 
 def _edges(graph: "Graph") -> list[str]:
     adjacency = graph.adjacency
-    count = graph.num_edges if graph.directed else _count_undirected(graph)
+    count = count_edges(graph)
     kind = "directed" if graph.directed else "undirected"
     weighted = "" if graph.weights is None else ", weighted"
     linked = sp.csr_array(adjacency + adjacency.T)

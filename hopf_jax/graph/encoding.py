@@ -2,16 +2,21 @@
 
 import datetime
 import numbers
+import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hopf_jax.config import Choice, check
+from hopf_jax.runtime import HopfWarning
 
 MISSING = ("refuse", "mean")
 _MAX_CATEGORIES = 50
 _NESTED = (list, tuple, set, dict, np.ndarray)
+_QUANTITY = re.compile(r"[-+]?\d[\d.,' ]*")
+_DAYS = "for example, the days since some date"
 _TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64)
 
 
@@ -65,11 +70,12 @@ def _encode(
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)[:, None], [name]
     if values.dtype.kind not in "OUST":
-        _refuse(name, f"holds {values.dtype} values")
+        _refuse(name, f"{values.dtype} values", _DAYS)
     present = values[~gone].tolist()
-    for kind, what in ((_NESTED, "a list or another nested value"), (_TIMES, "times")):
-        if any(isinstance(value, kind) for value in present):
-            _refuse(name, f"holds {what}")
+    if any(isinstance(value, _NESTED) for value in present):
+        _refuse(name, "lists or other nested values", "one column per element")
+    if any(isinstance(value, _TIMES) for value in present):
+        _refuse(name, "times", _DAYS)
     if all(_is_number(value) for value in present):
         column = np.full(len(values), np.nan)
         column[~gone] = [float(value) for value in present]
@@ -80,8 +86,16 @@ def _encode(
         looks = " It looks like an id." if len(kinds) > 0.9 * len(texts) else ""
         raise ValueError(
             f"Column {name!r} of features holds {len(kinds)} different texts, such as "
-            f"{kinds[0]!r}; up to {_MAX_CATEGORIES} are encoded.{looks} Drop it "
-            f"(features.drop(columns=[{name!r}])), or encode it as numbers."
+            f"{kinds[0]!r}; up to {_MAX_CATEGORIES} are encoded.{looks} Leave it out, "
+            "or turn it into numbers."
+        )
+    if len(kinds) > 2 and all(map(_QUANTITY.fullmatch, kinds)):
+        warnings.warn(
+            f"Column {name!r} of features holds numbers written as text, such as "
+            f"{kinds[0]!r}. They are encoded as {len(kinds)} categories. If they are "
+            "quantities, convert them to numbers first.",
+            HopfWarning,
+            stacklevel=2,
         )
     place = {kind: i for i, kind in enumerate(kinds)}
     matrix = np.zeros((len(values), len(kinds)))
@@ -97,11 +111,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, complex)
 
 
-def _refuse(name: str, what: str) -> None:
+def _refuse(name: str, what: str, numbers: str) -> None:
     raise ValueError(
-        f"Column {name!r} of features {what}, which cannot be encoded. Make numbers of "
-        "it (of a time, for example, the days since a date), or drop it with "
-        f"features.drop(columns=[{name!r}])."
+        f"Column {name!r} of features holds {what}, which cannot be encoded. Leave it "
+        f"out, or turn it into numbers: {numbers}."
     )
 
 

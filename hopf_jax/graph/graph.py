@@ -2,21 +2,23 @@
 
 import dataclasses
 import functools
+import inspect
 import logging
 import warnings
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import jraph
 import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import conversion
-from hopf_jax.graph.description import describe_graph, graph_to_html
+from hopf_jax.graph.description import count_edges, describe_graph, graph_to_html
 from hopf_jax.graph.encoding import encode_columns
 from hopf_jax.graph.features import NodeFeatures, read_features
 from hopf_jax.graph.labels import Label, check_labels, gather_labels
 from hopf_jax.graph.mistakes import (
+    check_answer_is_hidden,
     check_attribute,
     check_call,
     check_mask,
@@ -45,6 +47,19 @@ _NUMBERS_ARE_IDS = (
 _log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
+# Arguments of `Graph.from_edges` that other constructors pass on to it.
+_KEYWORDS = (
+    "labels", "weights", "num_nodes", "missing", *SPLITS, "directed", "self_loops",
+    "multilabel", "label_names", "node_names",
+)  # fmt: skip
+C = TypeVar("C", bound=Callable)
+
+
+def _passing_on(constructor: C) -> C:
+    """Return a constructor that answers typos in what it passes to `from_edges`."""
+    own = inspect.signature(constructor).parameters
+    passed_on = [name for name in _KEYWORDS if name.removesuffix("s") not in own]
+    return cast(C, answering_typos(constructor, passed_on=passed_on))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -187,12 +202,15 @@ class Graph(AnsweringTypos):
         return NodeIndex(self.node_names, self.num_nodes)
 
     def __repr__(self) -> str:
-        sets = ", ".join(f"{int(getattr(self, s).sum())} {s}" for s in SPLITS)
-        task = "multi-label" if self.multilabel else "multi-class"
+        sizes = {s: int(getattr(self, s).sum()) for s in SPLITS}
+        sets = ", ".join(f"{size} {name}" for name, size in sizes.items())
+        kind = "labels, several per node" if self.multilabel else "classes"
         return (
-            f"Graph({self.num_nodes} nodes, {self.num_edges} edges, "
-            f"{self.num_features} features, {self.num_labels} labels, {task}, "
-            f"{'directed' if self.directed else 'undirected'}; {sets})"
+            f"Graph({self.num_nodes} nodes, {count_edges(self)} "
+            f"{'directed' if self.directed else 'undirected'} edges, "
+            f"{self.num_features} features, {self.num_labels} {kind}; "
+            f"{int(self.known.sum())} nodes labelled, "
+            f"{sets if any(sizes.values()) else 'no split'})"
         )
 
     def _repr_html_(self) -> str:
@@ -391,6 +409,7 @@ class Graph(AnsweringTypos):
         return graph.with_split(train, validation, test)
 
     @classmethod
+    @_passing_on
     def from_csr(
         cls,
         indptr: Any,
@@ -418,6 +437,7 @@ class Graph(AnsweringTypos):
         return cls.from_edges(*ends, features, labels, **keywords)
 
     @classmethod
+    @_passing_on
     def from_scipy(
         cls,
         adjacency: Any,
@@ -455,6 +475,7 @@ class Graph(AnsweringTypos):
         return cls.from_edges(*ends, features, labels, weights=weights, **keywords)
 
     @classmethod
+    @_passing_on
     def from_networkx(
         cls,
         graph: Any,
@@ -483,6 +504,7 @@ class Graph(AnsweringTypos):
         if weight and edges:
             check_attribute(weight, (e[-1] for e in graph.edges(data=True)), "edge")
         if features is not None:
+            check_answer_is_hidden(features, labels)
             features = _networkx_features(graph, nodes, features, missing)
         if isinstance(labels, str):
             check_attribute(labels, (graph.nodes[node] for node in nodes), "node")
@@ -500,6 +522,7 @@ class Graph(AnsweringTypos):
         )
 
     @classmethod
+    @_passing_on
     def from_pandas(
         cls,
         edges: Any,
@@ -554,6 +577,7 @@ class Graph(AnsweringTypos):
         return cls.from_edges(**columns | keywords)
 
     @classmethod
+    @_passing_on
     def from_jraph(
         cls, graph: jraph.GraphsTuple, labels: Any = None, **keywords: Any
     ) -> Self:
@@ -583,6 +607,7 @@ class Graph(AnsweringTypos):
         return cls.from_edges(*ends, nodes, **keywords)
 
     @classmethod
+    @_passing_on
     def from_pyg(cls, data: Any, **keywords: Any) -> Self:
         """Make a graph from a `Data` of PyTorch Geometric, without importing torch.
 
@@ -698,9 +723,11 @@ def _networkx_features(
 ) -> NodeFeatures:
     """Return features of a networkx graph, which may name attributes."""
 
-    def attributes(name: str) -> Any:
+    def attributes(name: str) -> np.ndarray:
         check_attribute(name, (graph.nodes[node] for node in nodes), "node")
-        return gather_labels([graph.nodes[node].get(name) for node in nodes])
+        values = np.empty(len(nodes), object)  # np.array would nest lists.
+        values[:] = [graph.nodes[node].get(name) for node in nodes]
+        return values
 
     if isinstance(features, str):
         check_attribute(features, (graph.nodes[node] for node in nodes), "node")
@@ -710,7 +737,7 @@ def _networkx_features(
             return read_features(values, missing, nodes)
         features = [features]
     if _is_list_of_names(features):
-        columns = [(name, np.asarray(attributes(name))) for name in features]
+        columns = [(name, attributes(name)) for name in features]
         matrix, names = encode_columns(columns, nodes, missing)
         return read_features(matrix, missing)._replace(names=names)
     return read_features(features, missing, nodes)

@@ -199,6 +199,16 @@ def check_attribute(name: str, found: Iterable[dict], of: str) -> None:
     )
 
 
+def check_answer_is_hidden(features: Any, labels: Any) -> None:
+    """Raise `ValueError` if names of features include that of the label."""
+    names = [features] if isinstance(features, str) else features
+    if isinstance(labels, str) and isinstance(names, list | tuple) and labels in names:
+        raise ValueError(
+            f"features includes {labels!r}, which is the label. Leave it out: a model "
+            "that reads the label as a feature cannot predict it for other nodes."
+        )
+
+
 def _check_swapped(features: Any, labels: Any) -> None:
     one, two = _shape(features), _shape(labels)
     if one is None or two is None or len(one) != 1 or len(two) != 2:

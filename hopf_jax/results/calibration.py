@@ -87,10 +87,13 @@ class Confidence(Tabular):
 
     def _caption(self) -> str:
         count = len(self.probabilities)
-        return f"Confidence of {count} nodes, temperature {self.temperature:.2f}"
+        nodes = f"{count} node{'s' * (count != 1)}"
+        return (
+            f"Calibrated probabilities of {nodes}, temperature {self.temperature:.2f}"
+        )
 
     def _cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = [("ECE, %", "before", "after")]
+        cells: list[tuple[str, ...]] = [("calibration error, %", "before", "after")]
         for name, before in self.ece_before.items():
             after = self.ece_after[name]
             shown = "-" if after is None else f"{100 * after:.1f}"

@@ -24,7 +24,14 @@ from hopf_jax.batching import Batch, Layout, Neighborhoods, Subgraph, pad
 from hopf_jax.graph import Graph, Label
 from hopf_jax.inference import member_of
 from hopf_jax.kernels import Net
-from hopf_jax.runtime import Tabular, compiled, releasing_programs
+from hopf_jax.runtime import (
+    compiled,
+    html_lines,
+    html_table,
+    import_or_explain,
+    releasing_programs,
+    text_table,
+)
 from hopf_jax.suggestions import suggest
 
 if TYPE_CHECKING:
@@ -34,8 +41,8 @@ if TYPE_CHECKING:
 # and probabilities [N, C].
 Replayed = tuple[Net, Graph, np.ndarray | None, np.ndarray]
 
-_SHARES = {"own": "own features", "labels": "labels of neighbours"}
 _LEAST_SHOWN = 0.0005  # Of the shares in a table; less would be 0.0%.
+_MOST_LISTED = 5  # Features and nodes in a text.
 
 
 class Influence(NamedTuple):
@@ -72,8 +79,8 @@ class Column(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Tabular):
-    """What one prediction depends on; notebooks show it as a table.
+class Explanation:
+    """What one prediction depends on; notebooks show it as tables.
 
     Attributes:
       node: Its name, or id.
@@ -146,23 +153,69 @@ class Explanation(Tabular):
 
         return plots.plot_explanation(self, most)
 
-    def _caption(self) -> str:
-        caption = f"node {self.node}: {self.label}, {self.probability:.0%}"
-        return caption + "; the prediction depends on no input" * self.constant
+    def to_frame(self) -> Any:
+        """Return all nodes with a share as a DataFrame, largest share first.
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = [("share of", "", "predicted")]
+        Its columns are node, hop, share, attributes, labels and prediction; the first
+        row may be the node itself (hop 0).
+        """
+        pd = import_or_explain("pandas", "to_frame")
+        share = self.attributes + self.labels
+        order = np.argsort(-share, kind="stable")
+        order = order[share[order] > 0]
+        columns = {
+            "node": [self.names[i] for i in order],
+            "hop": self.hops[order],
+            "share": share[order],
+            "attributes": self.attributes[order],
+            "labels": self.labels[order],
+            "prediction": [self.predictions[i] for i in order],
+        }
+        return pd.DataFrame(columns)
+
+    def _caption(self) -> str:
+        said = f"Node {self.node}: {self.label} (confidence {self.probability:.0%})"
+        return said + "; the prediction depends on no input" * self.constant
+
+    def _tables(self) -> Iterator[list[tuple[str, ...]]]:
+        """Yield three breakdowns of the same prediction."""
+        cells: list[tuple[str, ...]] = [("the prediction depends on", "share")]
         for name, share in self.shares.items():
             if share >= _LEAST_SHOWN or name == "own":
-                said = _SHARES.get(name, f"features at {name}")
-                cells.append((said, f"{share:.1%}", ""))
-        for name, share in self.features(5):
-            said = name if name.startswith("feature ") else f"feature {name}"
-            cells.append((f"  {said}", f"{share:.1%}", ""))
-        for near in self.neighbors(5):
-            name = f"  node {near.node}, hop {near.hop}"
-            cells.append((name, f"{near.share:.1%}", str(near.prediction)))
-        return cells
+                cells.append((_described(name), f"{share:.1%}"))
+        yield cells
+        features = self.features(_MOST_LISTED)
+        if features:
+            yield [
+                ("strongest features, of all these nodes", "share"),
+                *((name, f"{share:.1%}") for name, share in features),
+            ]
+        near = self.neighbors(_MOST_LISTED)
+        if near:
+            yield [
+                ("strongest other nodes", "hops away", "share", "predicted"),
+                *(
+                    (str(n.node), str(n.hop), f"{n.share:.1%}", str(n.prediction))
+                    for n in near
+                ),
+            ]
+
+    def __repr__(self) -> str:
+        return "\n\n".join([self._caption(), *map(text_table, self._tables())])
+
+    def _repr_html_(self) -> str:
+        tables = (html_table("", cells) for cells in self._tables())
+        return html_lines([self._caption()]) + "".join(tables)
+
+
+def _described(share: str) -> str:
+    """Return a key of `Explanation.shares` in words."""
+    if share == "own":
+        return "own features"
+    if share == "labels":
+        return "labels of neighbours, known or predicted"
+    hop = share.removeprefix("hop ")
+    return "features of neighbours" if hop == "1" else f"features {hop} hops away"
 
 
 def influences(

@@ -82,7 +82,7 @@ def plot_result(
             continue
         for axes in (losses, learning):
             axes.axvline(last, color="0.8", linewidth=0.8, zorder=0)
-    losses.set(xlabel="epoch", ylabel="weighted cross entropy", title="Loss by epoch")
+    losses.set(xlabel="epoch", ylabel="cross entropy", title="Loss by epoch")
     learning.set(xlabel="epoch", ylabel="micro-F1, %", title="F1 by epoch, one net")
     for axes in (losses, learning):
         axes.legend(frameon=False)
@@ -169,7 +169,9 @@ def _draw_classes(axes: Any, report: Any, order: list[int]) -> None:
     axes.set_ylim(len(lines) - 0.4, -0.6)
     left_out = len(report.classes) - len(lines)
     more = f"; {left_out} rarer not drawn" if left_out else ""
-    axes.set(xlabel="F1, %", xlim=(0, 108), title=f"F1 by class (support){more}")
+    axes.set(
+        xlabel="F1, %", xlim=(0, 108), title=f"F1 by class (number of nodes){more}"
+    )
 
 
 def _draw_confusion(axes: Any, report: Any, order: list[int]) -> None:
@@ -183,7 +185,9 @@ def _draw_confusion(axes: Any, report: Any, order: list[int]) -> None:
         colour = "black" if shares[row, column] > 0.55 else "white"
         text = str(counts[row, column])
         axes.text(column, row, text, ha="center", va="center", color=colour, size=8)
-    axes.set(xlabel="predicted", ylabel="true", title="Confusion, number of nodes")
+    axes.set(
+        xlabel="predicted", ylabel="true", title="Confusion matrix, number of nodes"
+    )
 
 
 def _draw_supports(axes: Any, report: Any, order: list[int]) -> None:
@@ -200,34 +204,34 @@ def _draw_supports(axes: Any, report: Any, order: list[int]) -> None:
 
 def _draw_reliability(axes: Any, report: Any) -> None:
     bins = report.reliability
-    axes.plot([0, 100], [0, 100], color="0.8", zorder=0, label="as sure as right")
+    axes.plot([0, 100], [0, 100], color="0.8", zorder=0, label="perfect calibration")
     most = max(each.size for each in bins)
     axes.scatter(
         [100 * each.confidence for each in bins],
         [100 * each.accuracy for each in bins],
         [30 + 220 * each.size / most for each in bins],
         color=_BLUE,
-        label="predictions; area: number",
+        label="groups of predictions (area: how many)",
     )
     before, after = report.calibration_errors
-    calibrated = "" if after is None else f", calibrated {100 * after:.1f}%"
+    calibrated = "" if after is None else f", {100 * after:.1f}% after calibration"
     axes.set(
         xlabel="confidence, %",
-        ylabel="right, %",
+        ylabel="accuracy, %",
         xlim=(-3, 103),
         ylim=(-3, 103),
-        title=f"Calibration: error {100 * before:.1f}%{calibrated}",
+        title=f"Calibration error {100 * before:.1f}%{calibrated}",
     )
     axes.legend(frameon=False, loc="upper left", fontsize="small")
 
 
 def _draw_comparison(axes: Any, report: Any) -> None:
-    scores = {"this result": report.scores, **report.baselines}
+    scores = {"this model": report.scores, **report.baselines}
     for values, drawn in _draw_f1_bars(axes.barh, scores):
         axes.bar_label(drawn, [f"{value:.1f}" for value in values], padding=3)
     axes.set_yticks(range(len(scores)), list(scores))
     axes.set_ylim(len(scores) - 0.4, -0.6)
-    axes.set(xlabel="F1, %", xlim=(0, 112), title="Comparison on the same nodes")
+    axes.set(xlabel="F1, %", xlim=(0, 112), title="Compared with simple methods")
     axes.legend(frameon=False, **_BESIDE)
 
 
@@ -291,18 +295,18 @@ def plot_explanation(explanation: Explanation, most: int) -> Picture:
     left = figure.add_subplot(grid[0, 0] if features else grid[:, 0])
     right = figure.add_subplot(grid[:, 1])
     label, probability = shorten(explanation.label, 30), explanation.probability
-    left.set_title(f"Node {explanation.node}: {label}, {probability:.0%}")
+    left.set_title(f"{explanation.node}: {label}, confidence {probability:.0%}")
     shares = [(shorten(name), share) for name, share in explanation.shares.items()]
     _draw_shares(left, shares, _BLUE)
     if features:
         below = figure.add_subplot(grid[1, 0])
-        below.set_title("Features that mattered most, at all nodes")
+        below.set_title("Strongest features, of all these nodes")
         _draw_shares(below, [(shorten(n, 24), share) for n, share in features], _ORANGE)
     _draw_edges(right, explanation.edges, places, at, parents)
     _draw_nodes(right, explanation, places, at)
     left_out = len(explanation.nodes) - len(places)
     more = f" ({left_out} more not drawn)" if left_out else ""
-    title = f"What it reads, by hop; area: share{more}"
+    title = f"Nodes it depends on (area: share){more}"
     right.set(title=title, aspect="equal", xticks=[], yticks=[])
     right.margins(0.14)
     right.spines[:].set_visible(False)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from hopf_jax.results.result import Result
 
 _BASELINES = ("majority", "logistic regression")
+_CALLED = {
+    "majority": "most frequent class",
+    "logistic regression": "logistic regression, without edges",
+}
 _INNER_FOLDS = 5  # One of them tunes a baseline, where there are no validation nodes.
 _LEAST_TO_TUNE = 10  # Labels that a baseline needs to be tuned.
 _MOST_WORK = 4e10  # Number of fits times entries of the features that each reads.
@@ -26,11 +30,11 @@ _MOST_SHOWN = 20  # Classes in the confusion matrix of a text.
 _BINS = 10  # Of the reliability diagram.
 
 _SETS = {
-    "test": "test nodes, whose labels were used for nothing else",
-    "cross-validated": "labelled nodes, each predicted by nets that never saw its "
-    "label (cross-validation)",
-    "validation": "validation nodes, whose labels stopped training and chose the "
-    "iteration (test nodes would be fairer)",
+    "test": "test nodes",
+    "cross-validated": "labelled nodes, each predicted by networks that were trained "
+    "without its label (cross-validation)",
+    "validation": "validation nodes. Their labels also decided when training stopped, "
+    "so the scores may be a little too high: keep test nodes for a fair figure",
 }
 
 
@@ -163,23 +167,32 @@ class Report:
 
     def _caption(self) -> str:
         micro, macro = (_percent(self.scores[n]) for n in ("micro_f1", "macro_f1"))
-        what = "micro-F1" if self.multilabel else "accuracy"
+        what = self._micro.capitalize()
         return (
             f"{what} {micro}%, macro-F1 {macro}% on {len(self.nodes)} {_SETS[self.on]}."
         )
+
+    @property
+    def _micro(self) -> str:
+        return "micro-F1" if self.multilabel else "accuracy"
 
     def _tables(self) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
         yield "Scores by class, in percent", self._class_cells()
         confused = self._confusion_cells()
         if confused:
-            yield "Number of nodes: true labels by row, predictions by column", confused
-        yield "Comparison on the same nodes, in percent", self._comparison_cells()
+            yield "Confusion matrix (rows: true label, columns: predicted)", confused
+        yield "Compared with simple methods, in percent", self._comparison_cells()
         if len(self.iterations) > 1:
-            yield "F1 by iteration, in percent", self._iteration_cells()
+            yield "Score by iteration, in percent", self._iteration_cells()
         before, after = self.calibration_errors
-        shown = _percent(before), "-" if after is None else _percent(after)
-        cells: list[tuple[str, ...]] = [("", "before", "after"), ("error", *shown)]
-        yield "Expected calibration error of probabilities, in percent", cells
+        yield (
+            "Calibration: mean gap between confidence and accuracy, in percent",
+            [
+                ("probabilities", "gap"),
+                ("predict_proba()", _percent(before)),
+                ("confidence()", "-" if after is None else _percent(after)),
+            ],
+        )
 
     def _class_cells(self) -> list[tuple[str, ...]]:
         cells: list[tuple[str, ...]] = [
@@ -198,17 +211,16 @@ class Report:
         return [("", *names), *((name, *map(str, row)) for name, row in rows)]
 
     def _comparison_cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = [("method", "micro-F1", "macro-F1")]
-        for name, scores in {"this result": self.scores, **self.baselines}.items():
-            cells.append(
-                (name, *(_percent(scores[n]) for n in ("micro_f1", "macro_f1")))
-            )
+        cells: list[tuple[str, ...]] = [("method", self._micro, "macro-F1")]
+        for name, scores in {"this model": self.scores, **self.baselines}.items():
+            both = (_percent(scores[n]) for n in ("micro_f1", "macro_f1"))
+            cells.append((_CALLED.get(name, name), *both))
         return cells
 
     def _iteration_cells(self) -> list[tuple[str, ...]]:
-        cells: list[tuple[str, ...]] = [("iteration", "micro-F1", "macro-F1")]
+        cells: list[tuple[str, ...]] = [("iteration", self._micro, "macro-F1")]
         for record in self.iterations:
-            reported = " (reported)" * (record["iteration"] == self.iteration)
+            reported = " (used)" * (record["iteration"] == self.iteration)
             name = f"{record['iteration']}{reported}"
             pair = (_percent(record[n]) for n in ("micro_f1", "macro_f1"))
             cells.append((name, *pair))
@@ -278,34 +290,31 @@ def _held_out(result: "Result", graph: Graph) -> tuple[str, np.ndarray, np.ndarr
 
 def _notes(result: "Result", graph: Graph) -> list[str]:
     """Return sentences about the model, the split and the features."""
-    chosen = ""
+    count, hops = len(result.iterations), result.config.num_hops
+    model = f"Model: {result.model} with {hops} hop{'s' * (hops != 1)}"
+    if count > 1:
+        model += f", iteration {result.iteration} of {count}"
     if result.choice:
         listed = ", ".join(
             f"{each['model']} {_percent(each['score'])}" for each in result.choice
         )
-        chosen = f", chosen by its F1 on held-out labels ({listed})"
-    hops, count = result.config.num_hops, len(result.iterations)
-    times = "1 iteration" if count == 1 else f"{count} iterations"
+        model += f". Chosen by the score on held-out labels: {listed}"
     sets = [
-        f"{int(mask.sum())} {name}"
+        f"{int(mask.sum())} {'training' if name == 'train' else name}"
         for name in ("train", "validation", "test")
         if (mask := getattr(graph, name)).any()
     ]
+    split = f"Data: {graph.num_nodes} nodes, of which {', '.join(sets) or 'none'}."
     folds = result.config.folds
-    split = f"Split: {', '.join(sets) or 'none'}, of {graph.num_nodes} nodes."
     if folds:
         split += (
-            f" The labels were divided into {folds} parts: each net learned from all "
-            "but one, and the average of all nets predicts."
+            f" The training nodes were divided into {folds} parts, and for each part a "
+            "network was trained on the others; the average of these networks predicts."
         )
-    features = ["As they are."]
+    features = ["Used as they are."]
     if result.scaling is not None:
         features = result.scaling.describe()
-    return [
-        f"Model: {result.model}{chosen}; {hops} hops, {times}.",
-        split,
-        f"Features: {' '.join(features)}",
-    ]
+    return [f"{model}.", split, f"Features: {' '.join(features)}"]
 
 
 def _compare(
@@ -329,7 +338,7 @@ def _compare(
     share = shown.sum() / graph.num_nodes
     if len(folds) * _FITS * columns * entries * share > _MOST_WORK:
         methods.remove("logistic regression")
-        remark = "Logistic regression would take long on this graph, and is left out."
+        remark = "Logistic regression was left out: it would take long on this graph."
     scores = {}
     for method in methods:
         said = np.zeros((graph.num_nodes, graph.num_labels), np.float32)

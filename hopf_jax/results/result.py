@@ -148,38 +148,56 @@ class Result(AnsweringTypos):
         return [f"feature {i}" for i in range(self.sizes.features)]
 
     def __repr__(self) -> str:
-        sets = ", ".join(
-            f"{name} F1 {100 * s['micro_f1']:.1f} micro {100 * s['macro_f1']:.1f} macro"
-            for name, s in self.scores.items()
+        what = "micro-F1" if self.multilabel else "accuracy"
+        scores = "".join(
+            f"; {name}: {what} {micro}%, macro-F1 {macro}%"
+            for name, micro, macro in self._scores()
         )
-        return (
-            f"Result(iteration {self.iteration} of {len(self.iterations)}, "
-            f"{len(self.history)} epochs; {sets})"
-        )
+        count = len(self.iterations)
+        which = f", iteration {self.iteration} of {count}" if count > 1 else ""
+        return f"Result({self.model}{which}{scores})"
+
+    def _scores(self) -> list[tuple[str, str, str]]:
+        """Return sets of nodes with micro and macro F1 in percent, the best first."""
+        called = {"train": "training", "validation": "validation", "test": "test"}
+        if self.cross_validated is not None:
+            called["validation"] = "cross-validation"
+        found = []
+        for name in ("test", "validation", "train"):
+            if name in self.scores:
+                both = (self.scores[name][m] for m in ("micro_f1", "macro_f1"))
+                micro, macro = (f"{100 * score:.1f}" for score in both)
+                found.append((called[name], micro, macro))
+        return found
 
     def _repr_html_(self) -> str:
-        cells: list[tuple[str, ...]] = [("set", "micro-F1", "macro-F1")]
-        for name, scores in self.scores.items():
-            pair = (f"{100 * scores[m]:.1f}" for m in ("micro_f1", "macro_f1"))
-            cells.append((name, *pair))
-        caption = (
-            f"{self.model}, iteration {self.iteration} of {len(self.iterations)}, "
-            f"{len(self.history)} epochs: scores in percent"
-        )
+        what = "micro-F1" if self.multilabel else "accuracy"
+        count = len(self.iterations)
+        which = f", iteration {self.iteration} of {count}" if count > 1 else ""
+        cells = [("nodes", what, "macro-F1"), *self._scores()]
         hint = "More: report(), to_frame(), predict(), explain(node), plot(), save()."
+        caption = f"{self.model}{which}: scores in percent"
         return html_table(caption, cells) + html_lines([hint])
 
     def describe(self) -> str:
         """Return a text about the scores and about what was done to the features."""
-        features = ["As they are."]
+        features = ["Used as they are."]
         if self.scaling is not None:
             features = self.scaling.describe()
-        scores = repr(self).removeprefix("Result(").removesuffix(")")
-        lines = [scores, "features:", *(f"  {line}" for line in features)]
-        if self.choice:
-            lines.append("models compared, on held-out labels:")
+        what = "micro-F1" if self.multilabel else "accuracy"
+        lines = [f"model: {self.model}, {self.config.num_hops} hops"]
+        count = len(self.iterations)
+        if count > 1:
+            lines[0] += f", iteration {self.iteration} of {count}"
         lines += [
-            f"  {each['model']}: {100 * each['score']:.1f}, loss {each['loss']:.3f}"
+            f"  {name}: {what} {micro}%, macro-F1 {macro}%"
+            for name, micro, macro in self._scores()
+        ]
+        lines += ["features:", *(f"  {line}" for line in features)]
+        if self.choice:
+            lines.append("models compared, by their score on held-out labels:")
+        lines += [
+            f"  {each['model']}: {100 * each['score']:.1f}%, loss {each['loss']:.3f}"
             for each in self.choice
         ]
         return "\n".join(lines)

@@ -6,7 +6,7 @@ import pytest
 
 from hopf_jax.cli import main, serving
 from tests import graphs
-from tests.cli.test_commands import SETTINGS, run
+from tests.cli.test_commands import NAMED, run
 
 LABELS = ["0", "1", "2"]
 
@@ -53,7 +53,7 @@ def make_tables(folder, *, multilabel=False, weighted=False, words=False):
 def test_scores_are_those_of_predict(tmp_path, options, kinds):
     edges, features, labels = make_tables(tmp_path, **kinds)
     model, out = tmp_path / "model", tmp_path / "out.parquet"
-    run("fit", edges, features, "--labels", labels, "--out", model, *SETTINGS, *options)
+    run("fit", edges, features, "--labels", labels, "--out", model, *NAMED, *options)
     tables = (model, edges, features, "--labels", labels, "--probabilities")
     run("predict", *tables, "--out", tmp_path / "out.csv")
     run("score", *tables, "--out", out, "--batch-rows", 5)
@@ -91,9 +91,7 @@ def test_scores_are_those_of_predict(tmp_path, options, kinds):
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scored")
     edges, features, labels = make_tables(folder)
-    run(
-        "fit", edges, features, "--labels", labels, "--out", folder / "model", *SETTINGS
-    )
+    run("fit", edges, features, "--labels", labels, "--out", folder / "model", *NAMED)
     return folder
 
 

@@ -30,7 +30,7 @@ def test_sizes_and_rows():
     np.testing.assert_array_equal(graph.degree, [1, 2, 2, 0, 1])
     assert (graph.num_nodes, graph.num_edges) == (5, 6)
     assert (graph.num_features, graph.num_labels) == (3, 3)
-    assert graph.weights is None and "5 nodes, 6 edges" in repr(graph)
+    assert graph.weights is None and "5 nodes, 3 undirected edges" in repr(graph)
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def test_the_unit_of_a_column_does_not_change_predictions():
 def test_as_is_reads_features_as_they_are(tmp_path):
     config = Config(features="as-is", num_hops=1, max_epochs=2, min_epochs=1)
     result = fit(graph_of(words()), "i-nip-mean", config=config, progress=False)
-    assert result.scaling is None and "As they are" in result.describe()
+    assert result.scaling is None and "Used as they are" in result.describe()
     result.save(tmp_path / "result.npz")
     assert load(tmp_path / "result.npz").scaling is None
 

@@ -18,13 +18,12 @@ import hopf_jax
 from hopf_jax import Config, Graph, HOPFClassifier, fit
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "mistakes.md"
-HEAD = """# Likely mistakes
+HEAD = """# Common mistakes
 
-Mistakes that are easily made, and the message that each gets. In the examples, `club`
-is a networkx graph of six people with the attribute `team`, `graph` is the `Graph` made
-from it, and `result` is its fit; `calls` and `people` are tables of edges and of nodes.
-`tests/project/test_mistakes.py` makes every mistake, and compares its message with this
-page.
+This page lists common mistakes and the error message that each of them raises; a test
+checks that they agree. In the examples, `club` is a networkx graph of six people with
+the attribute `team`, `graph` is the `Graph` made from it, and `result` is its fit;
+`calls` and `people` are tables of edges and of nodes.
 
 | mistake | message |
 |---|---|
@@ -104,6 +103,12 @@ MISTAKES = {
     ),
     'Graph.from_networkx(club, labels="Team")': lambda: Graph.from_networkx(
         club(), labels="Team"
+    ),
+    'Graph.from_networkx(club, features=["team"], labels="team")': lambda: (
+        Graph.from_networkx(club(), ["team"], "team")
+    ),
+    "lists among the features": lambda: Graph.from_pandas(
+        CALLS, PEOPLE.assign(skills=[["sql"], [], ["go"]]), labels="team"
     ),
     "Graph.from_edges(edge_index, features)": lambda: Graph.from_edges(
         np.array([[0, 1, 2], [1, 2, 3]]), np.eye(4)

@@ -58,7 +58,7 @@ def test_figures_are_those_of_the_documentation():
     pages = " ".join(
         (ROOT / "docs" / page).read_text() for page in ("performance.md", "results.md")
     )
-    table = text[text.index("## Against") : text.index("## Learn more")]
+    table = text[text.index("## Comparison") : text.index("## Documentation")]
     found = re.findall(r"\d+\.\d+", table)
     assert len(found) >= 6
     for figure in found:

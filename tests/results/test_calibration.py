@@ -143,7 +143,7 @@ def test_the_confidence_of_a_result(fitted):
         expected = np.where(decided[node], row, 1 - row) if many else row[decided[node]]
         np.testing.assert_array_equal(found.values[node], expected)
     assert set(found.ece_before) == set(found.ece_after) == {"validation", "test"}
-    assert repr(found).startswith("Confidence of 2 nodes, temperature")
+    assert repr(found).startswith("Calibrated probabilities of 2 nodes, temperature")
     assert "<table>" in found._repr_html_()
     again = fitted.confidence(graphs.tiny("weighted", multilabel=many)).probabilities
     np.testing.assert_array_equal(again, fitted.confidence().probabilities)

@@ -92,6 +92,16 @@ def test_columns_of_features_have_shares(result, explained):
     first, *rest = explained.features(3)
     assert first.share >= rest[0].share and first.name.startswith("feature ")
     assert first.name in repr(explained)
+    frame = explained.to_frame()
+    assert frame["share"].sum() == pytest.approx(1, abs=1e-5)
+    assert frame["share"].is_monotonic_decreasing
+    near = explained.neighbors(1)[0]
+    (row,) = frame[frame["node"] == near.node].itertuples()
+    assert (row.hop, row.share, row.prediction) == (
+        near.hop,
+        near.share,
+        near.prediction,
+    )
     graph = dataclasses.replace(result.graph, feature_names=tuple("abcdefg"))
     named = fit(graph, "i-nip-mean", result.config).explain(5)
     assert named.features(1)[0].name in "abcdefg"
@@ -200,7 +210,7 @@ def test_a_far_node_is_drawn_with_what_links_it():
 
 def test_an_explanation_is_a_table(explained):
     text = repr(explained)
-    assert text.startswith(f"node {explained.node}: {explained.label}, ")
+    assert text.startswith(f"Node {explained.node}: {explained.label} (confidence ")
     assert "own features" in text and "labels of neighbours" in text
     page = made([0, 1], [(0, 1)], [0.5, 0.5])._repr_html_()
     assert "a&lt;b&gt;" in page and "<b>" not in page

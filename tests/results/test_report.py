@@ -79,8 +79,8 @@ def test_a_report_on_test_nodes(result):
     frame = report.to_frame()
     assert frame.loc[1, "support"] == (true == 1).sum()
     text = str(report)
-    for part in ("precision", "logistic regression", "reported", "calibration error",
-                 "Model: i-nip-mean", "Split:", "Features:"):  # fmt: skip
+    for part in ("precision", "logistic regression", "(used)", "gap between confidence",
+                 "Model: i-nip-mean", "Data:", "Features:"):  # fmt: skip
         assert part in text
 
 
