@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -20,7 +19,13 @@ from hopf_jax.cli.model_folder import (
 )
 from hopf_jax.config import Execution
 from hopf_jax.results import Result
-from hopf_jax.runtime import write_atomically
+from hopf_jax.runtime import (
+    columns_of,
+    opened_parquet,
+    parquet_values,
+    scratch_folder,
+    write_atomically,
+)
 
 # pyarrow holds, of each column that is read, a share of a row group.
 _COLUMNS_AT_ONCE = 16
@@ -41,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.chunk_edges is not None:
         execution = Execution(chunk_edges=options.chunk_edges)
         result = dataclasses.replace(result, execution=execution)
-    with tempfile.TemporaryDirectory(prefix="hopf-score-") as folder:
+    with scratch_folder() as folder:
         rows = options.batch_rows
         nodes, matrix = _read_features(options.features, settings, rows, folder)
         edges = _read_edges(options.edges, nodes, rows)
@@ -63,14 +68,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_features(
-    path: pathlib.Path, settings: ReadSettings, rows: int, folder: str
+    path: pathlib.Path, settings: ReadSettings, rows: int, folder: pathlib.Path
 ) -> tuple[Any, Any]:
     """Return the names of the nodes, as an array of pyarrow, and their features.
 
     Dense features are in a memory map in `folder`, sparse ones in memory.
     """
-    with tables.opened_parquet(path) as opened:
-        node, *columns = tables.columns_of(opened)
+    with opened_parquet(path) as opened:
+        node, *columns = columns_of(opened)
         shape = opened.metadata.num_rows, len(settings.features)
         if not shape[0]:
             raise ValueError("it has no rows; a graph needs at least one node")
@@ -80,7 +85,7 @@ def _read_features(
         if not settings.sparse and not shape[1]:
             dense = np.zeros(shape, np.float32)  # Which cannot be mapped.
         elif not settings.sparse:
-            file = f"{folder}/features.npy"
+            file = folder / "features.npy"
             dense = np.lib.format.open_memmap(file, "w+", np.float32, shape)
         parts = []
         for start in range(0, shape[1], _COLUMNS_AT_ONCE):
@@ -129,8 +134,8 @@ def _read_edges(path: pathlib.Path, nodes: Any, rows: int) -> tables.Edges:
 
     ends: tuple[list[np.ndarray], ...] = ([], [])
     weights: list[np.ndarray] = []
-    with tables.opened_parquet(path) as opened:
-        columns = tables.columns_of(opened)
+    with opened_parquet(path) as opened:
+        columns = columns_of(opened)
         lowered = [name.lower() for name in columns]
         if len(columns) < 2 or (len(columns) > 2 and "weight" not in lowered[2:]):
             raise ValueError(
@@ -173,14 +178,14 @@ def _texts(column: Any) -> Any:
     types, kind = pa.types, column.type
     if types.is_integer(kind) or types.is_string(kind) or types.is_dictionary(kind):
         return column.cast(pa.large_string()).fill_null("")
-    cells = tables.texts_of(tables.parquet_values(pa.chunked_array([column])))
+    cells = tables.texts_of(parquet_values(pa.chunked_array([column])))
     return pa.array(cells, pa.large_string())
 
 
 def _numbers(batch: Any, name: str) -> np.ndarray:
     import pyarrow as pa
 
-    values = tables.parquet_values(pa.chunked_array([batch.column(name)]))
+    values = parquet_values(pa.chunked_array([batch.column(name)]))
     if isinstance(values, list):
         raise ValueError(f"column {name!r} does not hold numbers")
     return values

@@ -12,7 +12,7 @@ from hopf_jax.graph.features import (
 from hopf_jax.graph.ghost_edges import add_ghost_edges
 from hopf_jax.graph.graph import SPLITS, Graph, as_graph
 from hopf_jax.graph.growing import EditableRows, Growing, Journal, ranges, undo
-from hopf_jax.graph.labels import Label, classes_from_json
+from hopf_jax.graph.labels import Label, check_distinct, classes_from_json
 from hopf_jax.graph.mistakes import which_call
 from hopf_jax.graph.names import NodeIndex, names_from_json, names_to_json
 from hopf_jax.graph.part_graph import PartGraph

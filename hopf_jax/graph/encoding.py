@@ -78,7 +78,10 @@ def _encode(
         _refuse(name, "times", _DAYS)
     if all(_is_number(value) for value in present):
         column = np.full(len(values), np.nan)
-        column[~gone] = [float(value) for value in present]
+        try:
+            column[~gone] = [float(value) for value in present]
+        except OverflowError:
+            _refuse(name, "holds a number beyond 64 bits")
         return column[:, None], [name]
     texts = [str(value) for value in present]
     kinds = sorted(set(texts))

@@ -61,7 +61,7 @@ def check_weights(weights: np.ndarray, num_edges: int) -> None:
         )
     refuse_where(
         weights,
-        lambda part: ~((part >= 0) & (part < np.inf)),
+        lambda part: ~((part >= 0) & np.isfinite(_to_float32(part))),
         lambda i: (
             f"weights[{i}] is {weights[i]}. Edge weights must be finite and "
             "non-negative: replace it, or drop the edge."

@@ -16,16 +16,18 @@ from hopf_jax.graph import (
     Label,
     PartGraph,
     Scaling,
+    check_distinct,
+    check_ids,
     classes_from_json,
     names_from_json,
     open_graph,
 )
 from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import (
-    import_or_explain,
     load_npz,
     map_npy,
     read_json,
+    read_parquet,
     sha256,
     text_table,
 )
@@ -111,10 +113,12 @@ class Part:
 
     def read_names(self) -> tuple[Any, ...]:
         """Return the names of its own nodes, or () if nodes have none."""
-        if (self.folder / NAMES_TABLE).exists():
-            arrow = import_or_explain("pyarrow.parquet", "read_names", "pyarrow")
-            (column,) = arrow.read_table(self.folder / NAMES_TABLE).columns
-            return tuple(column.to_pylist())
+        path = self.folder / NAMES_TABLE
+        if path.exists():
+            names = [column.to_pylist() for column in read_parquet(path).columns]
+            if len(names) != 1 or len(names[0]) != self.num_own:
+                raise ValueError(f"{path} does not have {self.num_own} names.")
+            return tuple(names[0])
         if (self.folder / NAMES).exists():
             return names_from_json(read_json(self.folder / NAMES), self.num_own)
         return ()
@@ -230,24 +234,25 @@ class Parts:
         if self.check:
             _compare(folder, info.files)
             _compare(self.folder, {shared: self.files[shared]})
+        n, own = info.num_nodes, info.num_own
         try:
             graph = open_graph(folder / "graph", check=self.check)
-            ids, degrees, receive = (
-                map_npy(folder / f"{name}.npy")
-                for name in ("ids", "degrees", "receive")
-            )
-            sends = map_npy(self.folder / shared)
+            degrees = map_npy(folder / "degrees.npy")
         except OSError as error:
             raise ValueError(f"{folder} cannot be read: {error}.") from error
-        n, own = info.num_nodes, info.num_own
+        ids = _map_ids(folder / "ids.npy", n, self.num_nodes)
+        receive = _map_ids(folder / "receive.npy", n - own, n)
+        sends = _map_ids(self.folder / shared, int(self.sends[number].sum()), own)
         valid = (
-            graph.num_nodes == len(ids) == len(degrees) == n
+            graph.num_nodes == n
+            and graph.num_edges == info.edges
             and graph.num_labels == self.num_labels
             and graph.num_features == self.num_features
-            and len(receive) == n - own
-            and len(sends) == int(self.sends[number].sum())
-            and (not len(receive) or (receive.min() >= own and receive.max() < n))
-            and (not len(sends) or (sends.min() >= 0 and sends.max() < own))
+            and (ids[1:own] > ids[: own - 1]).all()
+            and (receive >= own).all()
+            and degrees.dtype == np.float32
+            and degrees.shape == (n,)
+            and (np.isfinite(degrees) & (degrees >= 0)).all()
         )
         if not valid:
             raise ValueError(f"{folder} is not the part that {MANIFEST} describes.")
@@ -290,13 +295,21 @@ class Parts:
           ids [n], ascending; owners [n], their parts; sizes [n] of their
           neighbourhoods; of validation nodes also labels [n, C].
         """
-        keys = ["ids", "owners", "sizes"] + ["labels"] * (name == "validation")
-        files = {key: f"{ROOTS[name]}/{key}.npy" for key in keys}
+        files = _files_of_roots(name)
         if self.check:
             _compare(self.folder, {f: self.files[f] for f in files.values()})
-        found = {key: map_npy(self.folder / path) for key, path in files.items()}
-        if {len(array) for array in found.values()} != {self.count(name)}:
-            raise ValueError(f"{self.folder / ROOTS[name]} lacks {name} nodes.")
+        most = {"ids": self.num_nodes, "owners": len(self), "sizes": 2**62}
+        found = {
+            key: _map_ids(self.folder / files[key], self.count(name), limit)
+            for key, limit in most.items()
+        }
+        if (found["ids"][1:] <= found["ids"][:-1]).any():
+            raise ValueError(f"{self.folder / files['ids']} is not in order.")
+        if name == "validation":
+            labels = found["labels"] = map_npy(self.folder / files["labels"])
+            shape = self.count(name), self.num_labels
+            if labels.dtype != np.uint8 or labels.shape != shape or (labels > 1).any():
+                raise ValueError(f"{self.folder / files['labels']} holds no labels.")
         return found
 
     @property
@@ -305,7 +318,10 @@ class Parts:
         if self.features == "as-is":
             return None
         _compare(self.folder, {SCALING: self.files[SCALING]})
-        return read_scaling(self.folder / SCALING, self.feature_names)
+        found = read_scaling(self.folder / SCALING, self.feature_names)
+        if found.num_scaled != self.num_features:
+            raise ValueError(f"{self.folder / SCALING} is of other features.")
+        return found
 
     def peak_bytes(
         self,
@@ -430,11 +446,30 @@ def _predicting(
     return places + max(states + outputs, 4 * outputs)
 
 
+def _files_of_roots(name: str) -> dict[str, str]:
+    """Return the files of training or validation nodes by what they hold."""
+    keys = ["ids", "owners", "sizes"] + ["labels"] * (name == "validation")
+    return {key: f"{ROOTS[name]}/{key}.npy" for key in keys}
+
+
 def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:
     """Return the scaling of a file that `partition` wrote."""
     arrays = load_npz(path)
-    kind = str(arrays.pop("kind"))
-    return Scaling.unpack(kind, arrays, names)
+    try:
+        return Scaling.unpack(str(arrays.pop("kind")), arrays, names)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} does not hold a scaling: {error}.") from error
+
+
+def _map_ids(path: pathlib.Path, count: int, limit: int) -> np.ndarray:
+    """Return `count` whole numbers from 0, below `limit`, as a memory map."""
+    try:
+        found = check_ids(map_npy(path), limit, path.stem)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if len(found) != count:
+        raise ValueError(f"{path} has {len(found)} entries, not {count}.")
+    return found
 
 
 def open_parts(folder: str | os.PathLike, *, check: bool = True) -> Parts:
@@ -475,12 +510,19 @@ def _read(folder: pathlib.Path, data: dict[str, Any], check: bool) -> Parts:
     valid["label_names"] = isinstance(names, list) and all(
         isinstance(name, str) for name in names
     )
-    valid["feature_names"] = all(isinstance(n, str) for n in data["feature_names"])
-    valid["files"] = _are_digests(data["files"])
-    valid["parts"] = len(parts) > 1 and data["nodes"] == sum(p.num_own for p in parts)
+    valid["feature_names"] = isinstance(data["feature_names"], list) and all(
+        isinstance(n, str) for n in data["feature_names"]
+    )
+    shared = {sends_of(part) for part in range(len(parts))}
+    shared.update(*(_files_of_roots(name).values() for name in ROOTS))
+    shared.update([SCALING] * (data["features"] == "auto"))
+    valid["files"] = _are_digests(data["files"]) and shared <= data["files"].keys()
+    nodes = sum(part.num_own for part in parts)
+    valid["parts"] = len(parts) > 1 and 0 < nodes == data["nodes"]
     for name, holds in valid.items():
         if not holds:
             raise ValueError(f"its {name} cannot be right: {reprlib.repr(data[name])}")
+    check_distinct(names)
     return Parts(
         folder=folder,
         hops=data["hops"],

@@ -23,6 +23,7 @@ from hopf_jax.graph import (
     Graph,
     Scaling,
     as_graph,
+    check_ids,
     complete_split,
     learn_scaling,
     names_to_json,
@@ -56,9 +57,13 @@ from hopf_jax.parts.manifest import (
     sends_of,
 )
 from hopf_jax.runtime import (
+    LOCK,
     digest,
+    held_folder,
     import_or_explain,
+    map_npy,
     new_folder,
+    opened_parquet,
     physical_memory,
     read_json,
     read_npy,
@@ -163,15 +168,17 @@ def partition(
         _check_same(folder, about)
         say(f"{folder} is complete already.")
         return open_parts(folder)
-    _begin(folder, about)
-    writer = _Writer(graph, folder, about, say, names)
-    writer.assign(memory)
-    writer.learn_scaling()
-    for part in range(parts):
-        writer.write_part(part)
-    writer.write_sends()
-    writer.write_roots()
-    writer.write_manifest()
+    folder.mkdir(parents=True, exist_ok=True)
+    with held_folder(folder):
+        _begin(folder, about)
+        writer = _Writer(graph, folder, about, say, names)
+        writer.assign(memory)
+        writer.learn_scaling()
+        for part in range(parts):
+            writer.write_part(part)
+        writer.write_sends()
+        writer.write_roots()
+        writer.write_manifest()
     return open_parts(folder)
 
 
@@ -189,21 +196,22 @@ def _digest(graph: Graph) -> str:
 
 
 def _begin(folder: pathlib.Path, about: dict[str, Any]) -> None:
-    """Make the folder, or check that it is an unfinished one of the same arguments."""
+    """Begin in an empty folder, or check that it was begun with the same arguments."""
     if (folder / _PROGRESS).exists():
         _check_same(folder, about)
         sweep(folder)
         return
-    if folder.exists() and any(folder.iterdir()):
+    if any(path.name != LOCK for path in folder.iterdir()):
         raise ValueError(
             f"{folder} is not empty, and holds no partitioning. Give another folder."
         )
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / _PROGRESS, (json.dumps(about) + "\n").encode())
 
 
 def _check_same(folder: pathlib.Path, about: dict[str, Any]) -> None:
     found = read_json(folder / _PROGRESS)
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder / _PROGRESS} is damaged. Remove {folder}.")
     for name, value in about.items():
         if found.get(name) != value:
             raise ValueError(
@@ -236,7 +244,9 @@ class _Writer:
             found = assign(self.graph, self.parts, kind, memory, seed)
             write_atomically(path, lambda file: np.save(file, found))
             self.say(f"Assigned {len(found):,} nodes to {self.parts} parts.")
-        self.owner = read_npy(path)
+        self.owner = check_ids(read_npy(path), self.parts, str(path))
+        if len(self.owner) != self.graph.num_nodes:
+            raise ValueError(f"{path} is damaged. Remove {self.folder}.")
         # Own nodes are ordered by id; this is the place of each among its part's.
         self.rank = np.zeros(len(self.owner), np.int32)
         for part in range(self.parts):
@@ -292,7 +302,7 @@ class _Writer:
             np.save(made / "receive.npy", receive)
             np.save(made / "request.npy", self.rank[halo[order]])
             if self.names is not None:
-                self._write_names(made, own)
+                self._write_names(self.names, made, own)
             elif graph.node_names:
                 names = names_to_json([graph.node_names[i] for i in own])
                 (made / NAMES).write_text(json.dumps(names) + "\n")
@@ -317,13 +327,19 @@ class _Writer:
             f"halo, {data['edges']:,} edges."
         )
 
-    def _write_names(self, made: pathlib.Path, own: np.ndarray) -> None:
+    def _write_names(
+        self, names: pathlib.Path, made: pathlib.Path, own: np.ndarray
+    ) -> None:
         """Write the names of own nodes, out of a table of those of all nodes."""
         arrow = import_or_explain("pyarrow", "partition")
         parquet = import_or_explain("pyarrow.parquet", "partition", "pyarrow")
-        start, source = 0, parquet.ParquetFile(self.names)
-        schema = source.schema_arrow
-        with parquet.ParquetWriter(made / NAMES_TABLE, schema) as writer:
+        start = 0
+        with (
+            opened_parquet(names) as source,
+            parquet.ParquetWriter(made / NAMES_TABLE, source.schema_arrow) as writer,
+        ):
+            if source.metadata.num_rows != self.graph.num_nodes:
+                raise ValueError(f"it has {source.metadata.num_rows} names of nodes")
             for batch in source.iter_batches(_NAMES_AT_ONCE):
                 stop = start + batch.num_rows
                 here = own[np.searchsorted(own, start) : np.searchsorted(own, stop)]
@@ -387,7 +403,11 @@ class _Writer:
 
     def about_part(self, part: int) -> dict[str, Any]:
         """Return what was noted of a part that is written."""
-        return read_json(self.folder / folder_of(part) / PART)
+        path = self.folder / folder_of(part) / PART
+        found = read_json(path)
+        if not isinstance(found, dict) or len(found.get("receives", ())) != self.parts:
+            raise ValueError(f"{path} is damaged. Remove {path.parent}.")
+        return found
 
     def write_sends(self) -> None:
         """Write, for each part, which of its nodes the others ask for."""
@@ -400,9 +420,7 @@ class _Writer:
             for other in range(self.parts):
                 stop = int(counts[other, : part + 1].sum())
                 start = stop - int(counts[other, part])
-                request = np.load(
-                    self.folder / folder_of(other) / "request.npy", mmap_mode="r"
-                )
+                request = map_npy(self.folder / folder_of(other) / "request.npy")
                 found.append(request[start:stop])
             rows = np.concatenate(found).astype(np.int32)
             write_atomically(path, functools.partial(np.save, arr=rows))

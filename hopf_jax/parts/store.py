@@ -9,14 +9,13 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from hopf_jax.parts.manifest import Part, folder_of
-from hopf_jax.runtime import map_npy, new_folder, read_json, sha256
+from hopf_jax.runtime import map_npy, new_folder, read_json, scratch_folder, sha256
 
 _DIGESTS = "sha256.json"
 
@@ -30,8 +29,9 @@ class Store:
 
     def __init__(self, workdir: str | os.PathLike | None):
         if workdir is None:
-            workdir = tempfile.mkdtemp(prefix="hopf-parts-")
-            weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+            stack = contextlib.ExitStack()
+            workdir = stack.enter_context(scratch_folder())
+            weakref.finalize(self, stack.close)
         self._folder = pathlib.Path(workdir).expanduser() / "parts"
 
     def _of(self, part: Part, iteration: int) -> pathlib.Path:

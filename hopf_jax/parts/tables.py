@@ -7,7 +7,6 @@ on disk where that does not suffice; its results are read piece by piece.
 import os
 import pathlib
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,7 +15,12 @@ import numpy as np
 from hopf_jax.config import Whole, check
 from hopf_jax.graph import SPLITS, new_graph_folder
 from hopf_jax.parts.manifest import NAMES_TABLE
-from hopf_jax.runtime import import_or_explain, physical_memory
+from hopf_jax.runtime import (
+    import_or_explain,
+    open_regular,
+    physical_memory,
+    scratch_folder,
+)
 
 _LEAST_MEMORY = 1 << 28
 _ROWS_AT_ONCE = 1 << 20
@@ -73,15 +77,21 @@ def import_tables(
     sources = _find(pathlib.Path(edges), nodes, labels)
     target = pathlib.Path(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".import-") as scratch:
-        con = duckdb.connect(os.path.join(scratch, "tables.duckdb"))
+    with scratch_folder(target.parent) as scratch:
+        # What a file asks for is not fetched from the network.
+        alone = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        con = duckdb.connect(scratch / "tables.duckdb", config=alone)
         try:
             # The rest is for what is read from DuckDB, and for Python.
             con.execute(f"SET memory_limit = '{memory * 2 // 3 // 10**6}MB'")
             con.execute(f"SET temp_directory = {_text(scratch)}")
             _Import(con, sources, target, directed, say).run()
         except duckdb.Error as error:
-            raise ValueError(f"The tables cannot be read: {error}") from error
+            reason = " ".join(str(error)[:500].split())
+            raise ValueError(f"The tables cannot be read: {reason}") from error
         finally:
             con.close()
 
@@ -96,10 +106,11 @@ def _find(edges: pathlib.Path, nodes: Any, labels: Any) -> _Sources:
                     f"{edges} is not in the format of the Open Graph Benchmark: "
                     f"{path.relative_to(edges)} is missing."
                 )
-        found = {name: _plain(path) for name, path in raw.items()}
+        found = {name: _relation(path, False) for name, path in raw.items()}
         number = "SELECT row_number() OVER () - 1 AS node, *"
         splits = [
-            f"SELECT column0 AS node, {_text(ours)} AS kind FROM {_plain(path)}"
+            f"SELECT column0 AS node, {_text(ours)} AS kind FROM "
+            f"{_relation(path, False)}"
             for name, ours in _OGB_SETS.items()
             for path in sorted(edges.glob(f"split/*/{name}.csv.gz"))[:1]
         ]
@@ -126,14 +137,21 @@ def _find(edges: pathlib.Path, nodes: Any, labels: Any) -> _Sources:
     return _Sources(given, about, known[0] if known else None, False)
 
 
-def _relation(path: pathlib.Path) -> str:
+def _relation(path: pathlib.Path, header: bool = True) -> str:
     if path.suffix == ".parquet":
-        return f"read_parquet({_text(path)})"
-    return f"read_csv({_text(path)}, header = true)"
+        return f"read_parquet({_file(path)})"
+    tab = ".tsv" in path.suffixes[-2:]
+    # All is said: DuckDB's guesses skip lines that do not fit the others.
+    how = f"header = {header}, skip = 0, delim = {_text(chr(9) if tab else ',')}"
+    return (
+        f"""read_csv({_file(path)}, {how}, quote = '"', escape = '"', comment = '')"""
+    )
 
 
-def _plain(path: pathlib.Path) -> str:
-    return f"read_csv({_text(path)}, header = false)"
+def _file(path: pathlib.Path) -> str:
+    """Return SQL of the path of one regular file; DuckDB would look for patterns."""
+    open_regular(path).close()
+    return _text(re.sub(r"[*?[]", r"[\g<0>]", str(path)))
 
 
 def _text(value: object) -> str:
@@ -243,8 +261,13 @@ class _Import:
           columns: Columns with names of nodes, and what the ids are to be called.
           rest: Further columns to select, after a comma.
         """
-        if self.ids:
-            ids = [f"t.{_name(c)}::BIGINT AS {new}" for c, new in columns.items()]
+        kinds = dict(self._columns(relation))
+        if self.ids and all(re.fullmatch(_NUMBERS, kinds[c]) for c in columns):
+            # A cast alone would round 0.5 to a node.
+            ids = [
+                f"CASE WHEN t.{c} = trunc(t.{c}) THEN t.{c}::BIGINT END AS {new}"
+                for c, new in ((_name(c), new) for c, new in columns.items())
+            ]
             return f"SELECT {', '.join(ids)}{rest} FROM {relation} t"
         joins, ids = "", []
         for i, (column, new) in enumerate(columns.items()):
@@ -308,6 +331,8 @@ class _Import:
             here = slice(done, done + len(rows_of))
             indices[here] = batch["s"]
             if weights is not None:
+                if np.abs(batch["w"]).max(initial=0) > np.finfo(np.float32).max:
+                    raise ValueError("Some edges have a weight beyond 32-bit numbers.")
                 weights[here] = batch["w"]
             first, last = int(rows_of[0]), int(rows_of[-1])
             lengths[first : last + 1] += np.bincount(rows_of - first)
@@ -362,13 +387,18 @@ class _Import:
             columns = [name for name, _ in self._columns(source)]
             sets = [name for name in columns[1:] if name.lower() == "set"]
             rest = "".join(f", t.{_name(c)} AS {_name(c)}" for c in labels + sets)
-            given = self._id_of(source, {columns[0]: "hopf_id"}, rest)
+            own = "id" + "_" * max(map(len, columns))  # No other column's name.
+            given = self._id_of(source, {columns[0]: own}, rest)
             self.con.execute(f"CREATE TABLE labelled AS {given}")
-            self._check_ids("labelled", ["hopf_id"], "the labels")
+            self._check_ids("labelled", [own], "the labels")
+            query = f"SELECT {own} FROM labelled GROUP BY 1 HAVING count(*) > 1 LIMIT 1"
+            if twice := self._one(query):
+                name = self._one(f"SELECT name FROM nodes WHERE id = {twice[0]}")[0]
+                raise ValueError(f"Node {name!r} occurs twice among the labels.")
             place = {name: i for i, name in enumerate(classes)}
             where = " AND ".join(_known(c) for c in labels)
             for batch in self._batches(f"SELECT * FROM labelled WHERE {where}"):
-                ids = batch["hopf_id"].astype(np.int64)
+                ids = batch[own].astype(np.int64)
                 masks["known"][ids] = True
                 if len(labels) == 1:
                     values = batch[labels[0]].tolist()

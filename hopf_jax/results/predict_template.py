@@ -16,6 +16,7 @@ import csv
 import hashlib
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -105,6 +106,11 @@ def as_read(
     return senders.astype(np.int32), receivers.astype(np.int32), largest
 
 
+def as_text(cell: str) -> str:
+    """Return a cell that a spreadsheet does not execute."""
+    return f"'{cell}" if re.match(r"'*[=+\-@\t\r]", cell) else cell
+
+
 def main(arguments: list[str]) -> int:
     """Run the command line; return the exit status."""
     if len(arguments) not in (0, 2):
@@ -119,7 +125,7 @@ def main(arguments: list[str]) -> int:
         apart = float(np.abs(found["probabilities"] - graph["probabilities"]).max())
         print(f"largest difference from the library that wrote this: {apart:.1e}")
         return 0 if apart < MOST_APART else 1
-    names = manifest["label_names"]
+    names = [as_text(name) for name in manifest["label_names"]]
     with open(arguments[1], "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["node", "label", *names])

@@ -18,14 +18,22 @@ from hopf_jax.runtime.machine import (
 )
 from hopf_jax.runtime.memory import check_memory, physical_memory
 from hopf_jax.runtime.optional import import_or_explain
+from hopf_jax.runtime.parquet import (
+    columns_of,
+    opened_parquet,
+    parquet_values,
+    read_parquet,
+)
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
 from hopf_jax.runtime.programs import compiled, releasing_programs
 from hopf_jax.runtime.progress import ProgressLine, Show, TimeLeft, span, write_line
 from hopf_jax.runtime.publishing import (
+    LOCK,
     AppendedLines,
     TemporaryError,
     held_folder,
     new_folder,
+    scratch_folder,
     sweep,
     write_atomically,
 )

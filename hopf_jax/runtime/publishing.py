@@ -7,6 +7,7 @@ folder can remove what dead ones left.
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import pathlib
@@ -15,10 +16,14 @@ import secrets
 import shutil
 import socket
 import stat
+import tempfile
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Self
+
+from hopf_jax.runtime.hopf_warning import HopfWarning
 
 try:
     import fcntl
@@ -27,6 +32,7 @@ except ImportError:  # Windows
 
 # Seconds after which an untouched temporary file of another host counts as left behind.
 _ABANDONED = 24 * 3600.0
+LOCK = "run.lock"
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -94,8 +100,9 @@ def write_atomically(
 class AppendedLines:
     """A file of lines, each of which is on disk when `append` returns.
 
-    What a crash left of the last line is removed when the file is opened: its writer
-    was never told that it was kept.
+    A last line that is damaged is put into a file beside, `<name>.damaged-0`, with a
+    warning: most likely a crash left it, and its writer was never told that it was
+    kept.
 
     Attributes:
       found: The lines that the file held.
@@ -111,6 +118,9 @@ class AppendedLines:
         try:
             with os.fdopen(os.dup(self._handle), "rb") as file:
                 self.found, self._size = _intact_lines(file, self.path)
+                file.seek(self._size)
+                if damaged := file.read():
+                    self._set_aside(damaged)
             os.ftruncate(self._handle, self._size)
         except BaseException:
             os.close(self._handle)
@@ -125,6 +135,21 @@ class AppendedLines:
     def __exit__(self, *_: object) -> None:
         """Close the file."""
         os.close(self._handle)
+
+    def _set_aside(self, damaged: bytes) -> None:
+        paths = (
+            self.path.with_name(f"{self.path.name}.damaged-{i}")
+            for i in itertools.count()
+        )
+        aside = next(path for path in paths if not os.path.lexists(path))
+        write_atomically(aside, damaged)
+        warnings.warn(
+            f"The last line of {self.path} is damaged, and is put into {aside}. If the "
+            "process that wrote it was not stopped in the middle of it, a confirmed "
+            "change is lost.",
+            HopfWarning,
+            stacklevel=4,
+        )
 
     def append(self, line: bytes) -> None:
         """Add a line, without line feeds in it.
@@ -189,6 +214,25 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         shutil.rmtree(made, ignore_errors=True)
         raise
     _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: str | os.PathLike | None = None) -> Iterator[pathlib.Path]:
+    """Yield a folder of this process alone, which is removed at the end.
+
+    If the process is killed, the next writer in `parent` removes it.
+
+    Args:
+      parent: Where to make it; None for the temporary folder of the system.
+    """
+    folder = pathlib.Path(tempfile.gettempdir() if parent is None else parent)
+    sweep(folder)
+    made = _temporary_name(folder / "scratch")
+    made.mkdir(mode=0o700)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _mode_of_file(target: pathlib.Path) -> int | None:
@@ -311,7 +355,7 @@ def held_folder(folder: pathlib.Path) -> Iterator[None]:
     if fcntl is None or "://" in os.fspath(folder):
         yield
         return
-    path = folder / "run.lock"
+    path = folder / LOCK
     handle = _lock(path)
     try:
         yield

@@ -254,8 +254,15 @@ class Live:
         names = Names(graph.node_names)
         self.view = View(result, result.update(graph), names, 0)
         for body in () if journal is None else journal.read():
-            asked = messages.UpdateRequest.model_validate_json(body)
-            self.view = self._next(self._change(asked))
+            try:
+                asked = messages.UpdateRequest.model_validate_json(body)
+                self.view = self._next(self._change(asked))
+            except (ValueError, RefusedError) as error:
+                raise ValueError(
+                    f"Update {self.view.version + 1} of the journal cannot be made "
+                    f"again: {error}. Give the model and the graph that it was begun "
+                    "with, and the version of hopf_jax, or another --state."
+                ) from error
 
     def warm_up(self) -> None:
         """Explain and change some nodes, so that no client waits for compilation.
