@@ -346,7 +346,7 @@ def _open_study(
         raise ValueError(
             f"{folder} holds another search: {other}. Give another workdir."
         ) from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except Exception as error:  # Damage can make optuna raise anything.
         raise ValueError(
             f"{path} is damaged: {error}. Nothing was changed; give another workdir."
         ) from error

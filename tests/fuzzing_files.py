@@ -5,15 +5,18 @@ flips, cuts, insertions, and numbers in headers that claim too much.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import pathlib
 import pickle
 import resource
+import shutil
 import tempfile
 import time
 import tracemalloc
@@ -22,16 +25,30 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import optuna
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.io
 import scipy.sparse as sp
 
-from hopf_jax import Config, Graph, fit, load, open_graph, write_graph
+from hopf_jax import (
+    Config,
+    Graph,
+    fit,
+    import_tables,
+    load,
+    open_graph,
+    open_parts,
+    partition,
+    split_graph,
+    tuning,
+    write_graph,
+)
 from hopf_jax.cli import model_folder, tables
-from hopf_jax.datasets import cache, download, readers
+from hopf_jax.datasets import cache, download, make_planted, readers
 from hopf_jax.datasets.registry import DATASETS, Layout
 from hopf_jax.runtime import open_zip, reading
+from hopf_jax.serving import Journal, messages
 from tests import fuzzing, graphs
 
 NODES = [f"n{i}" for i in range(12)]
@@ -43,11 +60,14 @@ class Kind:
     """A kind of file: how to make an honest one in a folder, and how to read it.
 
     `verified` says that damage must be noticed: whatever is read is the right answer.
+    `seal` is applied after the damage, such as the one who forges a file would compute
+    its checksums.
     """
 
     make: Callable[[pathlib.Path], None]
     read: Callable[[pathlib.Path], Any]
     verified: bool = False
+    seal: Callable[[pathlib.Path], None] = lambda folder: None
 
 
 def _make_result(folder):
@@ -58,6 +78,121 @@ def _make_result(folder):
 def _read_result(folder):
     result = load(folder / "result.npz")
     return [result.probabilities, *(w[n] for w in result.weights for n in sorted(w))]
+
+
+def _make_forged_result(folder):
+    _make_result(folder)
+    for name, array in np.load(folder / "result.npz").items():
+        path = folder / "members" / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+    meta = np.load(folder / "members" / "meta.npy").tobytes()
+    (folder / "members" / "meta.json").write_bytes(meta)
+    (folder / "members" / "meta.npy").unlink()
+    (folder / "result.npz").unlink()
+
+
+def _zip_result(folder):
+    members = folder / "members"
+    with zipfile.ZipFile(folder / "result.npz", "w") as archive:
+        for path in sorted(members.rglob("*.npy")):
+            archive.write(path, path.relative_to(members).as_posix())
+        memory = io.BytesIO()
+        meta = (members / "meta.json").read_bytes()
+        np.save(memory, np.frombuffer(meta, np.uint8))
+        archive.writestr("meta.npy", memory.getvalue())
+
+
+def _make_parts(folder):
+    graph = make_planted(60, 150, 3, 3, seed=1)
+    graph = split_graph(graph, train=0.3, validation=0.2, test=0.5)
+    names = tuple(f"n{i}" for i in range(60))
+    graph = dataclasses.replace(graph, node_names=names)
+    partition(graph, folder / "parts", parts=2, hops=1, method="streaming")
+    (folder / "parts" / "partition.json").unlink()
+
+
+def seal_parts(folder):
+    path = folder / "parts" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+
+    def renew(where, files):
+        for name in files:
+            files[name] = hashlib.sha256((where / name).read_bytes()).hexdigest()
+
+    renew(path.parent, manifest["files"])
+    for i, part in enumerate(manifest["parts"]):
+        renew(path.parent / f"part-{i:04d}", part["files"])
+    path.write_text(json.dumps(manifest))
+
+
+def _read_parts(folder):
+    parts = open_parts(folder / "parts")
+    assert parts.report() and repr(parts)
+    found = [np.asarray(parts.train_labels)]
+    for part in map(parts.open, range(len(parts))):
+        assert len(part.read_names()) == part.num_own
+        graph = part.graph
+        found += [part.ids, part.sends, part.receive, graph.degree, graph.labels]
+        found += [graph.adjacency.sum(axis=1), graph.features.sum(axis=1)]
+    for name in ("train", "validation"):
+        found += parts.roots(name).values()
+    return [*found, parts.scaling.scale]
+
+
+def _make_journal(folder):
+    journal = Journal(folder, "owner")
+    for i in range(4):
+        asked = {"labels": [{"node": f"n{i}", "label": i}]}
+        journal.append(messages.UpdateRequest(**asked).model_dump_json().encode())
+    journal.close()
+
+
+def _read_journal(folder):
+    journal = Journal(folder, "owner")
+    try:
+        updates = [
+            messages.UpdateRequest.model_validate_json(b) for b in journal.read()
+        ]
+    finally:
+        journal.close()
+        for path in folder.glob("*.damaged-*"):
+            path.unlink()
+    return [np.array([update.model_dump_json() for update in updates])]
+
+
+def _study(folder):
+    with contextlib.ExitStack() as stack:
+        return tuning._open_study(optuna, folder, {"seed": 1}, 0, stack)
+
+
+def _make_search(folder):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = _study(folder)
+    for _ in range(3):
+        trial = study.ask()
+        study.tell(trial, trial.suggest_float("x", 0, 1))
+
+
+def _read_search(folder):
+    trials = [tuning._record(trial) for trial in _study(folder).trials]
+    return [np.array([str(trial) for trial in trials])]
+
+
+def _read_imported(folder):
+    for path in folder.glob("graph"):
+        shutil.rmtree(path)
+    (nodes,) = folder.glob("nodes.*")
+    edges, labels = folder / "edges.csv", folder / "labels.csv"
+    import_tables(edges, folder / "graph", nodes, labels, memory=1 << 28)
+    return _read_graph(folder)
+
+
+def _make_imported(folder, ending):
+    _make_edges(folder, "csv")
+    _make_labels(folder, "csv")
+    _make_table(folder, ending)
+    (folder / f"features.{ending}").rename(folder / f"nodes.{ending}")
 
 
 def _make_graph(folder, sparse):
@@ -180,6 +315,7 @@ def _dataset(format, files, prefix=""):
     return read
 
 
+_OGB = ("edge", "node-feat", "node-label", "train", "valid", "test")
 _ENDINGS = ("x", "y", "allx", "ally", "tx", "ty", "graph", "test.index")
 
 
@@ -235,6 +371,50 @@ def _make_graphsage(folder):
     for name, value in parts.items():
         (folder / f"toy-{name}.json").write_text(json.dumps(value))
     np.save(folder / "toy-feats.npy", np.eye(12, 4))
+
+
+def _make_heterophilous(folder):
+    masks = {
+        f"{s}_masks": np.tile(np.arange(12) % 3 == i, (10, 1))
+        for i, s in enumerate(("train", "val", "test"))
+    }
+    ends = np.stack([np.arange(11), np.arange(1, 12)], axis=1)
+    arrays = {"node_features": np.eye(12, 4), "node_labels": np.arange(12) % 3}
+    np.savez_compressed(folder / "toy.npz", edges=ends, **arrays, **masks)
+
+
+def _make_wikics(folder):
+    data = {
+        "features": np.eye(12, 4).tolist(),
+        "labels": [i % 3 for i in range(12)],
+        "links": [[(i + 1) % 12] for i in range(12)],
+        "train_masks": [[i % 3 == 0 for i in range(12)]] * 2,
+        "val_masks": [[i % 3 == 1 for i in range(12)]] * 2,
+        "test_mask": [i % 3 == 2 for i in range(12)],
+    }
+    (folder / "data.json").write_text(json.dumps(data))
+
+
+def _make_graphsaint(folder):
+    sp.save_npz(folder / "adj_full.npz", sp.csr_array(np.eye(12, k=1)))
+    np.save(folder / "feats.npy", np.eye(12, 4))
+    classes = {str(i): i % 3 for i in range(12)}
+    (folder / "class_map.json").write_text(json.dumps(classes))
+    roles = {"tr": list(range(6)), "va": [6, 7, 8], "te": [9, 10, 11]}
+    (folder / "role.json").write_text(json.dumps(roles))
+
+
+def _make_ogb(folder):
+    texts = {
+        "edge": "".join(f"{i},{(i + 1) % 12}\n" for i in range(12)),
+        "node-feat": "".join(f"{i}.5,{i % 5}\n" for i in range(12)),
+        "node-label": "".join(f"{i % 3}\n" for i in range(12)),
+        "train": "0\n1\n2\n3\n4\n5\n",
+        "valid": "6\n7\n",
+        "test": "8\n9\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _make_papers(folder):
@@ -307,6 +487,15 @@ def _partial(make, *arguments):
 
 KINDS = {
     "result": Kind(_make_result, _read_result, verified=True),
+    "forged result": Kind(_make_forged_result, _read_result, seal=_zip_result),
+    "parts": Kind(_make_parts, _read_parts),
+    "forged parts": Kind(_make_parts, _read_parts, seal=seal_parts),
+    "updates": Kind(_make_journal, _read_journal),
+    "search": Kind(_make_search, _read_search),
+    **{
+        f"imported {e}": Kind(_partial(_make_imported, e), _read_imported)
+        for e in ("parquet", "csv", "csv.gz")
+    },
     "mapped graph": Kind(_partial(_make_graph, False), _read_graph),
     "mapped sparse graph": Kind(_partial(_make_graph, True), _read_graph),
     **{
@@ -337,6 +526,12 @@ KINDS = {
         _make_authors, _dataset("authors", ["adjmat.mat", "features.npy", "labels.npy"])
     ),
     "linqs": Kind(_make_linqs, _dataset("linqs", ["a.content", "a.cites"])),
+    "heterophilous": Kind(_make_heterophilous, _dataset("heterophilous", ["toy.npz"])),
+    "wikics": Kind(_make_wikics, _dataset("wikics", ["data.json"])),
+    "graphsaint": Kind(
+        _make_graphsaint, _dataset("graphsaint", DATASETS["flickr"].layouts[0].files)
+    ),
+    "ogb": Kind(_make_ogb, _dataset("ogb", [f"{n}.csv.gz" for n in _OGB])),
     "graphsage": Kind(_make_graphsage, _dataset("graphsage", ["toy-G.json"], "toy")),
     "wheel": Kind(_make_wheel, _read_wheel, verified=True),
     "compact cache": Kind(_make_cache, _read_cache, verified=True),
@@ -355,6 +550,7 @@ def honest(name):
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
+        kind.seal(folder)
         kind.read(folder)  # What is imported or cached once is not counted.
         tracemalloc.start()
         right = kind.read(folder)
@@ -371,7 +567,7 @@ def damage(data, rng):
     whole = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         how = rng.choice(
-            ["bit", "byte", "cut", "insert", "zero", "claim", "digit", "copy"]
+            ["bit", "byte", "cut", "insert", "zero", "claim", "digit", "copy", "value"]
         )
         at = int(rng.integers(0, max(1, len(whole))))
         if rng.random() < 0.5:  # Headers are at the beginning and at the end.
@@ -400,9 +596,46 @@ def damage(data, rng):
             if digits:
                 i = digits[int(rng.integers(len(digits)))]
                 whole[i : i + 1] = str(rng.choice([-1, 0, 99, 10**9, 10**18])).encode()
+        elif how == "value":
+            whole = bytearray(_other_value(bytes(whole), rng))
         else:
             whole[at : at + length] = whole[:length]
     return bytes(whole)
+
+
+_STRANGE = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    10**400,
+    "x",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": 1},
+)
+
+
+def _other_value(data, rng):
+    """Return JSON with another value in one place; other files as they are."""
+    try:
+        holder: Any = [json.loads(data)]
+    except ValueError:
+        return data
+    whole, key = holder, 0
+    while isinstance(holder[key], list | dict) and holder[key] and rng.random() < 0.8:
+        holder = holder[key]
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        key = keys[int(rng.integers(len(keys)))]
+    if isinstance(holder, dict) and rng.random() < 0.2:
+        del holder[key]
+    else:
+        holder[key] = _STRANGE[int(rng.integers(len(_STRANGE)))]
+    return json.dumps(whole[0]).encode() if whole else b""
 
 
 @dataclasses.dataclass
@@ -430,6 +663,8 @@ def run(name, count, seed=0):
             for path, data in files.items():
                 damaged = damage(data, rng) if path == chosen else data
                 (folder / path).write_bytes(damaged)
+            with contextlib.suppress(ValueError, LookupError, TypeError, OSError):
+                kind.seal(folder)
             where = f"{name}, seed {seed}, case {case}, {chosen}"
             found, error, seconds, peak = _attempt(kind, folder)
             # Other threads of this process allocate too: a file is at fault only if it

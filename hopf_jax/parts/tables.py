@@ -212,6 +212,8 @@ class _Import:
 
     def _columns(self, relation: str) -> list[tuple[str, str]]:
         found = self.con.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+        if any("\0" in row[0] for row in found):
+            raise ValueError("The name of a column has a zero byte.")
         return [(str(row[0]), str(row[1])) for row in found]
 
     def _one(self, query: str) -> Any:

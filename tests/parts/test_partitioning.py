@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 
 import numpy as np
@@ -15,7 +16,8 @@ from hopf_jax.graph import learn_scaling
 from hopf_jax.inference import WholeGraph, predict_logits, predict_own
 from hopf_jax.parts import partitioning
 from hopf_jax.parts.assignment import count_cut, stream
-from tests import graphs
+from hopf_jax.runtime import held_folder
+from tests import fuzzing_files, graphs
 
 PARTS, HOPS = 3, 2
 
@@ -169,8 +171,53 @@ def test_damage_is_seen(folder, tmp_path, name):
         parts.open(1)
 
 
+def use(folder):
+    parts = hopf_jax.open_parts(folder)
+    for number in range(PARTS):
+        parts.open(number)
+    return parts.roots("train"), parts.roots("validation"), parts.scaling
+
+
 @pytest.mark.parametrize(
-    "change", [{"hops": -1}, {"nodes": 7}, {"parts": []}, {"format": 9}, {"files": 3}]
+    ("name", "change"),
+    [
+        ("part-0001/ids.npy", lambda a: a + 120),
+        ("part-0001/ids.npy", lambda a: a.astype("U4")),
+        ("part-0001/degrees.npy", lambda a: a * np.nan),
+        ("part-0001/degrees.npy", lambda a: a[:, None]),
+        ("part-0001/receive.npy", lambda a: a[0]),
+        ("sends-0001.npy", lambda a: a.astype("M8[D]")),
+        ("training-nodes/owners.npy", lambda a: a + PARTS),
+        ("training-nodes/ids.npy", lambda a: a[::-1]),
+        ("validation-nodes/labels.npy", lambda a: a + 2),
+        ("validation-nodes/sizes.npy", lambda a: -a - 1),
+    ],
+)
+def test_forged_arrays_are_refused(folder, tmp_path, name, change):
+    copy = tmp_path / "parts"
+    shutil.copytree(folder, copy)
+    use(copy)
+    np.save(copy / name, change(np.load(copy / name)))
+    fuzzing_files.seal_parts(tmp_path)
+    with pytest.raises(ValueError, match=r"parts"):
+        use(copy)
+
+
+def test_two_partitionings_of_one_folder_are_refused(tmp_path):
+    with (
+        held_folder(tmp_path),
+        pytest.raises(ValueError, match=f"in use by process {os.getpid()}"),
+    ):
+        hopf_jax.partition(made(), tmp_path, parts=2, hops=1)
+    assert len(hopf_jax.partition(made(), tmp_path, parts=2, hops=1)) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"hops": -1}, {"nodes": 7}, {"parts": []}, {"format": 9}, {"files": 3}),
+        *({"files": {}}, {"label_names": ["a", "a", "b"]}, {"feature_names": "abc"}),
+    ],
 )
 def test_a_manifest_that_cannot_be_right_is_refused(folder, tmp_path, change):
     copy = tmp_path / "p"

@@ -1,6 +1,7 @@
 """Tables larger than memory: the same graph as `Graph.from_edges` makes of them."""
 
 import gzip
+import os
 
 import numpy as np
 import pandas as pd
@@ -105,6 +106,9 @@ def write(folder, name, text):
         ("s,t\na,b\n", "node,x\na,1\nb,\n", "Row 2 of the nodes has no number"),
         ("s,t,u\na,b,c\n", "node,x\na,1\nb,2\n", "may be a third called weight"),
         ("s,t,weight\na,b,-1\n", "node,x\na,1\nb,2\n", "not a number of 0 or more"),
+        ("s,t,weight\na,b,1e39\n", "node,x\na,1\nb,2\n", "beyond 32-bit numbers"),
+        ("s,t\n0.5,1\n", "node,x\n0,1\n1,2\n", "1 rows of the edges name nodes"),
+        ("s,t\na\nb,c,d\n", "node,x\nb,1\nc,2\n", "The tables cannot be read"),
     ],
 )
 def test_what_is_wrong_with_tables_is_said(tmp_path, edges, nodes, message):
@@ -113,3 +117,24 @@ def test_what_is_wrong_with_tables_is_said(tmp_path, edges, nodes, message):
     with pytest.raises(ValueError, match=message):
         hopf_jax.import_tables(one, tmp_path / "g", other)
     assert not (tmp_path / "g").exists()
+
+
+def test_a_node_is_labelled_once(tmp_path):
+    edges = write(tmp_path, "edges.csv", "s,t\na,b\n")
+    nodes = write(tmp_path, "nodes.csv", "node,x\na,1\nb,2\n")
+    labels = write(tmp_path, "labels.csv", "node,id\na,1\na,2\n")
+    with pytest.raises(ValueError, match="Node 'a' occurs twice among the labels"):
+        hopf_jax.import_tables(edges, tmp_path / "g", nodes, labels)
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_table_is_one_regular_file(tmp_path):
+    nodes = write(tmp_path, "nodes.csv", "node,x\na,1\nb,2\n")
+    # DuckDB reads all files that a pattern matches.
+    write(tmp_path, "edges1.csv", "s,t\na,nobody\n")
+    edges = write(tmp_path, "edges*.csv", "s,t\na,b\n")
+    hopf_jax.import_tables(edges, tmp_path / "g", nodes)
+    assert hopf_jax.open_graph(tmp_path / "g").num_edges == 2
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="not a regular file"):
+        hopf_jax.import_tables(tmp_path / "pipe.csv", tmp_path / "h", nodes)

@@ -12,6 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Graph, fit
+from hopf_jax.cli import tables
+from hopf_jax.results import predict_template
 from tests import graphs
 
 pytest.importorskip("flatbuffers", reason="hopf-jax[export] is not installed")
@@ -24,6 +26,11 @@ QUICK = Config(hidden_size=4, num_iterations=2, max_epochs=2, min_epochs=1)
 def last(result):
     """The result with all iterations, whichever was the best."""
     return dataclasses.replace(result, iteration=len(result.weights))
+
+
+def test_cells_that_spreadsheets_execute_are_text():
+    for text in ("=1+1", "+1", "-x", "@x", "\tx", "\rx", "'=x", "''-", "x=1", "'x", ""):
+        assert predict_template.as_text(text) == tables._as_text(text)
 
 
 def arrays_of(graph):

@@ -6,7 +6,7 @@ import pytest
 
 from tests import fuzzing, fuzzing_files
 
-FEW, MANY = 25, 1000
+FEW, MANY = 20, 650
 for _name in fuzzing_files.KINDS:
     fuzzing.MANY[f"{__name__}.{_name}"] = MANY
 

@@ -20,6 +20,7 @@ from hopf_jax.runtime.publishing import (
     TemporaryError,
     held_folder,
     new_folder,
+    scratch_folder,
     sweep,
     write_atomically,
 )
@@ -118,6 +119,18 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     assert len(left) == 2 and all(name.endswith(".part") for name in left)
     write_atomically(tmp_path / "other", b"all of it")
     assert names(tmp_path) == ["other"]
+
+
+def test_scratch_goes_at_the_end_or_with_the_next(tmp_path):
+    with scratch_folder(tmp_path) as scratch:
+        (scratch / "x").write_bytes(b"x")
+    assert names(tmp_path) == []
+    code = "import os, sys; from hopf_jax.runtime import scratch_folder\n"
+    code += "with scratch_folder(sys.argv[1]): os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=os.getcwd())
+    assert len(names(tmp_path)) == 1
+    with scratch_folder(tmp_path) as scratch:
+        assert names(tmp_path) == [scratch.name]
 
 
 def test_what_may_be_at_work_stays(tmp_path, monkeypatch):

@@ -325,6 +325,10 @@ def relabel(folder, names):
         (lambda f: change(f, "labels", lambda a: a * 0 + 1), "several labels"),
         (lambda f: change(f, "labels", lambda a: a * 0), "has no label"),
         (lambda f: change(f, "weights", lambda a: a + 1j), "weights has dtype"),
+        (
+            lambda f: change(f, "weights", lambda a: a.astype(float) * 1e39),
+            r"weights\[0\] is",
+        ),
         (lambda f: change(f, "features", lambda a: a + 1j), "features has dtype"),
         (lambda f: relabel(f, ["a", "a", "b"]), "as is an earlier name"),
         (lambda f: relabel(f, ["a", "b"]), "classes are not 2 labels"),

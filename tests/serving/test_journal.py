@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from hopf_jax.runtime import AppendedLines
+from hopf_jax.runtime import AppendedLines, HopfWarning
 from hopf_jax.serving import Journal, Live, identify, messages
 from hopf_jax.serving.live import RefusedError
 from tests.serving.test_service import CHANGE
@@ -27,13 +27,19 @@ def test_lines_are_found_again(tmp_path):
     assert len(lines(path)) == 4
 
 
-def test_what_a_crash_leaves_is_removed(tmp_path):
+def test_a_damaged_last_line_is_set_aside(tmp_path):
     path = tmp_path / "lines"
     lines(path, b"one", b"two")
     whole = path.read_bytes()
-    for length in range(len(whole) // 2 + 1, len(whole)):
-        path.write_bytes(whole[:length])
-        assert lines(path) == [b"one"] and path.read_bytes() == whole[: len(whole) // 2]
+    half = len(whole) // 2
+    flipped = whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:]
+    damaged = [whole[:length] for length in range(half + 1, len(whole))] + [flipped]
+    for i, content in enumerate(damaged):
+        path.write_bytes(content)
+        with pytest.warns(HopfWarning, match=f"is put into .*damaged-{i}"):
+            assert lines(path) == [b"one"]
+        assert path.read_bytes() == whole[:half]
+        assert path.with_name(f"lines.damaged-{i}").read_bytes() == content[half:]
         assert lines(path, b"two") == [b"one"] and path.read_bytes() == whole
 
 
@@ -94,6 +100,17 @@ def test_a_restarted_service_gives_the_same_answers(result, tmp_path):
     journal.close()
     third, journal = start()
     assert ask(third) == asked
+    journal.close()
+
+
+@pytest.mark.parametrize("update", [b"{}}", b'{"drop": ["nobody"]}'])
+def test_an_update_that_cannot_be_made_again_is_named(result, tmp_path, update):
+    journal = Journal(tmp_path, "owner")
+    journal.append(update)
+    journal.close()
+    journal = Journal(tmp_path, "owner")
+    with pytest.raises(ValueError, match="Update 1 of the journal cannot be made"):
+        Live(result, result.graph, journal)
     journal.close()
 
 

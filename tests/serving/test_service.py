@@ -322,6 +322,11 @@ def test_nothing_that_is_sent_is_a_fault_of_the_service(app):
     assert seen >= {404, 422}
 
 
+def test_a_number_beyond_all_others_is_refused(app):
+    row = {"column 0": 10**400}
+    refused(asked(app, "/predict-new", {"features": row}), 422, "column 0", "64 bits")
+
+
 # Limits
 
 
