@@ -81,7 +81,7 @@ def _encode(
         try:
             column[~gone] = [float(value) for value in present]
         except OverflowError:
-            _refuse(name, "holds a number beyond 64 bits")
+            _refuse(name, "a number beyond 64 bits", "smaller ones")
         return column[:, None], [name]
     texts = [str(value) for value in present]
     kinds = sorted(set(texts))
