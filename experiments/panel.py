@@ -42,7 +42,8 @@ TOLERANCE = 1.0  # Points below the best competitor that the report names.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = arguments.parser(__doc__, "experiments.panel")
-    about = "comma-separated (default: the paper's on this machine)"
+    about = "comma-separated, and no other graphs (default: generated ones, and the "
+    about += "paper's on this machine)"
     parser.option("dataset", arguments.dataset_names, help=about)
     parser.flag("generated", "generated graphs only, no datasets")
     arguments.add_counts(parser, graphs=24)
@@ -51,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     folder = options.workdir / "panel"
     names = [f"generated {options.seed}-{i}" for i in range(options.graphs)]
-    if not options.generated:
-        names += options.dataset or arguments.available()
+    if options.dataset:
+        names = list(options.dataset)
+    elif not options.generated:
+        names += arguments.available()
     found: dict[str, Any] = {}
     for name, record in run_graphs(names, folder / "graphs", options.fresh):
         found[name] = record

@@ -108,13 +108,13 @@ def fit_baseline(
 class Comparison(Tabular):
     """Scores of several models on several folds; shown as a table.
 
-    Bounds come from a bootstrap: each resample draws folds, and nodes of the scored
-    set, with replacement, the same for every model. Folds that are scored on the same
-    nodes get the same nodes. Bounds thus cover the choice of training nodes as well as
-    of scored nodes, as far as so few folds can show it.
+    Bounds are bootstrapped over folds and scored nodes, with the same resamples for
+    every model, so they cover the choice of training nodes as well as that of scored
+    nodes, as far as a few folds can.
 
-    The tests treat folds as independent. Folds of one graph share test nodes and some
-    training nodes, so p-values are somewhat too small: rely on gaps whose bounds agree.
+    Significance tests treat folds as independent. Folds of one graph share test nodes
+    and some training nodes, so p-values are somewhat too small: trust differences only
+    if the bounds support them.
 
     Attributes:
       results: One result per fold, by model.

@@ -156,104 +156,89 @@ def find_setting(name: str) -> str:
 class Config:
     """Settings of the algorithm: everything that the numbers of a run depend on.
 
-    Vary one with `dataclasses.replace(config, num_hops=3)`.
+    A `Config` is immutable; `dataclasses.replace(config, num_hops=3)` returns a changed
+    copy. *Label summaries* are the labels predicted in the previous iteration, together
+    with the known ones; iterative kernels read those of a node's neighbours.
 
     Attributes:
-      num_hops: Number of hops learned end to end, the paper's C. 0 to 16.
-      hidden_size: Width of every hop, the paper's d. 1 or more.
-      num_iterations: Number of iterations T of a kernel that reads label summaries;
-        other kernels have one. 1 or more.
-      tolerance: Stop iterating when the mean absolute change of the label summaries is
-        below this. 0 or more; 0 always runs all iterations.
-      average_labels: Average the summaries over iterations with a_t = (t - 1) / T.
-      warm_start: Start an iteration from the weights of the previous one, with a new
+      num_hops: Number of hops that are learned end to end. 0 to 16.
+      hidden_size: Number of hidden units of every hop. 1 or more.
+      num_iterations: Number of iterations of kernels that read label summaries; other
+        kernels have one. 1 or more.
+      tolerance: Stop iterating when the label summaries change by less than this on
+        average. 0 or more; 0 always runs all iterations.
+      average_labels: Average label summaries over iterations, as Algorithm 1 does.
+      warm_start: Start each iteration from the weights of the previous one, with a new
         output layer, instead of from new weights.
-      training_summaries: Which label summaries training nodes read while they learn
-        ("The echo" in the documentation): "masked" (at each step a random share of the
-        training nodes is hidden from the summaries, and the loss is on these);
-        "cross-fitted" (the training nodes are divided into `parts`; the summaries that
-        a part reads come from nets and labels that never saw it); or "as-printed"
-        (those of Algorithm 1, which hold their own labels).
-      hidden_share: The share that is hidden if summaries are masked, one node at least.
-        Above 0, up to 1.
-      summary_dropout: Dropout rate on label summaries, whose columns are few; None for
-        that of `dropout`.
-      scale_summaries: Scale label summaries to the size of the features (the root mean
-        square of their rows' norms), so that weight decay and learning rate treat both
-        alike. Not with summary="hidden".
-      parts: Number of parts if summaries are cross-fitted; one more net is trained for
-        each, on the other parts. 2 or more.
-      members: Number of nets, with different seeds, whose probabilities are averaged. 1
-        or more.
-      folds: Cross-validate: divide the training and validation nodes into this many
-        parts, and train as many times `members` nets, each on all parts but one. The
-        average of all nets has learned from all labels, and every label is predicted by
-        nets that never saw it (with several `members`, the labels are divided anew for
-        each): these predictions stop the training of all nets at once,
-        and iterations, models and calibration are judged by them. 0, or 2 and more;
-        None for 5 where `fit` chooses the model or the graph has no validation nodes,
-        unless there are thousands of labels, and 0 otherwise.
+      training_summaries: What training nodes read of label summaries while training;
+        their own labels must not leak to them ("The echo" in the documentation).
+        "masked" hides a random share of the training nodes at each step, and computes
+        the loss on these. "cross-fitted" divides the training nodes into `parts`, and
+        uses networks that were not trained on a part to make the summaries for it.
+        "as-printed" is Algorithm 1, which leaks.
+      hidden_share: Share of the training nodes that "masked" hides. Above 0, up to 1.
+      summary_dropout: Dropout rate of label summaries; None for that of `dropout`.
+      scale_summaries: Scale label summaries to the size of the features, so that weight
+        decay and learning rate treat both alike. Not with summary="hidden".
+      parts: Number of parts for "cross-fitted"; each needs one more network. 2 or more.
+      members: Number of networks, with different seeds, whose probabilities are
+        averaged. 1 or more.
+      folds: Number of folds of cross-validation. The labels are divided into this many
+        parts, `members` networks are trained on all parts but one, for each part, and
+        the average of all networks predicts. Held-out predictions decide when training
+        stops, and which iteration and model to use. 0 for no cross-validation, or 2 and
+        more. None for 5 if the graph has no validation nodes or `fit` chooses the
+        model, unless there are thousands of labels, and 0 otherwise.
       caution: How far predicted labels are trusted (cautious inference, McDowell et al.
-        2009): "none" (all are read as they are), "share" (iteration t of T reads those
-        of the most confident share (t - 1) / (T - 1) of the nodes), or "confidence"
-        (each is weighted by its confidence). Known labels are always read.
-      summary: What an iteration passes on to the next: "labels" (predicted labels, and
-        the known ones of training nodes) or "hidden" (h_K).
-      metric: The score that predictions are made for: "micro" (the likeliest label, for
-        the highest accuracy; with several labels per node, those above one threshold,
-        chosen on validation nodes by micro-F1), "macro" (rare labels are favoured as
-        far as it raises macro-F1 on validation nodes; a threshold per label),
-        "balanced" (labels are predicted as if all were equally common, for the highest
-        mean recall), or "as-trained" (the net's own output, as in the paper: the
-        largest, or those above one half). Probabilities are corrected to the labels'
-        true shares, except with "as-trained". Training does not depend on it.
-      scoring: Which labels count as predicted when a multi-label node is scored:
-        "threshold" (those above their threshold), or "cardinality" (as many of the
-        likeliest as the node has, which is how the paper's authors score). `predict`
-        always uses thresholds.
+        2009). "none" reads all of them; "share" reads the most confident ones, more of
+        them in each iteration; "confidence" weights each by its confidence. Known
+        labels are always read.
+      summary: What an iteration passes to the next: "labels", or "hidden" for the
+        output of the last hop.
+      metric: The score to predict for: "micro" (accuracy; with several labels per node,
+        one threshold for all labels), "macro" (rare labels count as much as common
+        ones; one threshold per label), "balanced" (mean recall), or "as-trained" (the
+        network's own output, as in the paper). Training does not depend on it, and
+        probabilities are the same except with "as-trained".
+      scoring: Which labels count as predicted when nodes with several labels are
+        scored: "threshold", or "cardinality" (as many labels as the node has, as the
+        paper's authors do). `predict` always uses thresholds.
       batch_size: Number of root nodes per batch. 1 or more.
-      batches_per_step: Number of batches whose mean gradient makes one training step;
-        `Execution.devices` share them. 1 to 65536.
-      fanouts: Number of neighbours sampled at each hop, roots first, in every epoch of
-        training; predictions use all neighbours. None for all.
-      directions: Which edges of a directed graph are read: "both" (A becomes
-        max(A, A^T)), or "given" (nodes read their senders only).
-      neighbor_fraction: Share of every node's neighbours that is used at all, sampled
-        once (the paper's Figure 2). Above 0, up to 1.
+      batches_per_step: Number of batches per training step, which
+        `Execution.devices` share. 1 to 65536.
+      fanouts: Number of neighbours to sample at each hop while training, such as
+        (10, 5), nearest hop first; None for all. Predictions use all neighbours.
+      directions: How directed edges are used: in "both" directions, or as "given", so
+        that nodes read their senders only.
+      neighbor_fraction: Share of every node's neighbours that is used, sampled once
+        (the paper's Figure 2). Above 0, up to 1.
       ghost_edges: Number of weighted links from every node to the labelled nodes
         nearest to it by random walks with restart; 0 for none. 0 to 1000.
       learning_rate: Learning rate of Adam. Above 0.
       l2: Weight of half the sum of squares of all weights. 0 or more.
-      smoothing: Weight of the mean squared distance between the embedding of a root and
-        those of its neighbours, at the last hop but one (Laplacian smoothing). 0 or
-        more.
+      smoothing: Weight of Laplacian smoothing: the mean squared distance between the
+        embeddings of a node and of its neighbours. 0 or more.
       dropout: Dropout rate on the input of every weight matrix. From 0, below 1.
-      noise: What random bits of dropout belong to, besides seed and batch: a place in
-        the "batch", or a "node". With "node" batches can be divided among the parts of
-        a graph with the same numbers, as `open_parts` does.
-      weighted_loss: Weight each label by its rarity among training nodes (WCE).
+      noise: Whether random bits of dropout depend on the place in the "batch", or on
+        the "node". With "node", a graph in parts has the same numbers as a whole one.
+      weighted_loss: Weight each label by its rarity among training nodes.
       clip: Largest absolute gradient per weight. Above 0.
       max_epochs: Maximum number of epochs per iteration. 1 or more.
-      min_epochs: Epochs before weights are kept and patience counts. 0 or more.
-      patience: Number of epochs without a better validation loss or F1 before the
-        learning rate and the patience are halved. 1 or more.
+      min_epochs: Number of epochs before early stopping begins. 0 or more.
+      patience: Number of epochs without improvement on validation nodes before the
+        learning rate and the patience are halved; training stops when that happens
+        twice in a row. 1 or more.
       init_weights: "glorot" (uniform), or "fan-out" (normal, std sqrt(2 / fan_out)).
       bias: Learn a bias with every weight matrix.
-      norm: Normalise the input layer and every hop that has weights, before its ReLU,
-        with a learned scale and shift: "none", "layer" (over the columns of each node)
-        or "batch" (over the roots of a batch, and to predict by running means; not with
-        several batches per step).
-      residual: Add h_{k-1} to every hop from the second on, also in kernels without
-        skips.
-      precompute: Compute what the first hop reads from neighbours once for all nodes,
-        where it is constant (no dropout, no fan-outs, dense features): batches then
-        reach one hop less. Changes rounding, and the order of batches where they are
-        grouped by size differently.
-      precision: Number format of products, "float32" or "bfloat16". The latter halves
-        the memory of hidden layers, and is fast on TPUs and GPUs. Weights, optimizer,
-        sums over neighbours and the loss stay float32.
-      features: "auto" (columns are standardised, rows of a bag of words scaled to one
-        sum, constant columns left out; `Graph.describe` says which), or "as-is".
+      norm: Normalisation of every hop before its ReLU: "none", "layer" or "batch" (not
+        with several batches per step).
+      residual: Add skip connections to every hop from the second on.
+      precompute: Aggregate the features of neighbours once before training where they
+        are constant (no dropout, no fan-outs, dense features), so that batches reach
+        one hop less. Changes rounding, and possibly the order of batches.
+      precision: Number format of matrix products: "float32" or "bfloat16", which halves
+        the memory of hidden layers and is fast on TPUs and GPUs.
+      features: "auto" to scale features (`Graph.describe` says how), or "as-is".
 
     >>> Config(dropout=1)
     Traceback (most recent call last):
@@ -344,24 +329,21 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a run uses the machine. A run can be resumed with less memory.
+    """How a run uses the machine. Results do not depend on it, except for rounding.
 
     Attributes:
-      devices: Number of JAX devices, or the devices themselves, that share the
-        `Config.batches_per_step` subgraphs of a step, which must be a multiple of their
-        number. None is the first device, or all of them in a job of several processes
-        (`hopf_jax.processes`). Results agree up to rounding, so a run is resumed on
-        another number of devices only if `other_devices` is true.
-      memory_budget: Bytes of batches kept on the device; beyond it they are streamed. 0
-        always streams. Results of `fit` are the same, bit for bit; `fit_folds` trains
-        in programs of their own what no longer fits into one, with the same results up
-        to rounding.
-      chunk_edges: Number of edges per chunk when all nodes are predicted; fewer edges
-        take less memory. 1 or more. Results agree up to rounding.
-      other_devices: Resume a run that was begun on another number of devices, with a
-        warning. Its results agree up to rounding with those of either number.
-      shared_programs: Fits that differ only in dropout (above 0), l2 and learning rate
-        share compiled programs, as `tune` needs it. Results agree up to rounding.
+      devices: Number of JAX devices to use, or the devices themselves. They share the
+        `Config.batches_per_step` batches of a step, which must be a multiple of their
+        number. None for the first device, or for all of them in a job of several
+        processes (`hopf_jax.processes`).
+      memory_budget: Bytes of batches to keep on the device; others are streamed. 0 to
+        stream all. Results of `fit` are the same, bit for bit.
+      chunk_edges: Number of edges per chunk when all nodes are predicted. Reduce it to
+        save memory. 1 or more.
+      other_devices: Allow a run to be resumed on another number of devices, which
+        changes rounding.
+      shared_programs: Share compiled programs between fits that differ only in dropout
+        (above 0), l2 and learning rate, as `tune` does.
 
     >>> Execution(chunk_edges=0)
     Traceback (most recent call last):

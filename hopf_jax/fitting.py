@@ -135,33 +135,31 @@ def fit(
 
     Args:
       graph: A graph with some labels, or a `Data` of PyTorch Geometric. Training nodes
-        are learned from, validation nodes stop and choose, test nodes are only scored.
-        Without a split all labelled nodes are learned from: `Config.folds`.
-      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own. None to choose: a
-        node alone, with its neighbours, with many hops, with its neighbours' labels, or
-        a linear model of smoothed features, by cross-validation over the training and
-        validation nodes (`Result.choice`).
+        are learned from, validation nodes decide when to stop and which iteration to
+        use, and test nodes are only scored. A graph without a split is cross-validated,
+        so that all of its labels are learned from (see `Config.folds`).
+      model: A name from `hopf_jax.MODELS`, or a `Kernel` of your own. None to compare
+        several models on held-out labels and keep the best (see `Result.choice`).
       config: Settings of the algorithm; the defaults if None.
-      seed: The same seed on the same machine gives the same result, bit for bit; on a
-        CPU, with the same number of threads, which `PJRT_NPROC` sets.
-      callbacks: Functions called after every epoch with its record, as in
-        `Result.history`; in a job of several processes, in the first of them.
+      seed: Random seed. The same seed on the same machine gives the same result, bit
+        for bit; on a CPU, with the same number of threads (`PJRT_NPROC`).
+      callbacks: Functions of one argument, called after every epoch with its record, as
+        in `Result.history`. In a job of several processes only the first calls them.
       progress: Show a progress bar on stderr; "auto" shows it in a terminal and in a
         notebook.
-      workdir: A folder for this run alone, local or gs://. Checkpoints are saved there,
-        also on SIGTERM and SIGINT. The same call again resumes a run that was stopped,
-        and ends with the same result, bit for bit; or returns the result of a finished
-        run.
-      checkpoint_every: Number of epochs between checkpoints, with a workdir. The
-        interval grows if saving would take more than 5% of the time. 1 or more.
+      workdir: A folder for checkpoints of this run only, local or gs://. They are also
+        saved on SIGTERM and SIGINT. Call `fit` again with the same arguments to resume
+        an interrupted run, with the same result, bit for bit, or to load the result of
+        a finished one.
+      checkpoint_every: Number of epochs between checkpoints. The interval grows if
+        saving would take more than 5% of the time. 1 or more.
       execution: Memory, chunk size and devices; the defaults if None. A run may be
-        resumed with other memory and chunks, and with `Execution.other_devices` on
-        another number of devices.
-      settings: Fields of `Config`, instead of those in `config`.
+        resumed with a different `Execution`.
+      settings: Fields of `Config`, which override those in `config`.
 
     Returns:
-      A `Result`: predictions, scores, history; of a graph in parts (`open_parts`) a
-      `PartsResult`.
+      A `Result` with predictions, scores and history; a `PartsResult` for a graph in
+      parts (`open_parts`).
 
     >>> from hopf_jax.datasets import make_chain
     >>> config = Config(num_iterations=1, max_epochs=2, min_epochs=1, hidden_size=4)
@@ -340,12 +338,11 @@ def fit_folds(
 ) -> list[Result]:
     """Run `fit` on several splits of one graph, in one program per epoch if possible.
 
-    Each graph has the batches, random bits and stopping rule that `fit` gives it; one
-    that has stopped keeps its best weights and waits for the others. Results are those
-    of `fit` up to rounding: first losses agree to 1e-4, later ones diverge as training
-    amplifies rounding. Members that do not fit into one
-    program (different numbers of batches, sampled neighbours, or too little memory)
-    are trained side by side, and different graphs one after another.
+    Each graph is trained and stopped as `fit` would; one that has stopped keeps its
+    best weights and waits for the others. Results equal those of `fit` up to rounding,
+    which training amplifies: the first losses agree to 1e-4, later ones less. Splits
+    that cannot share a program (different numbers of batches, sampled neighbours, or
+    too little memory) are trained side by side, and different graphs one after another.
 
     Args:
       graphs: The same graph with different splits.
@@ -359,7 +356,7 @@ def fit_folds(
       execution: As in `fit`.
       mapping: "vmap" computes all members in one batched operation, "loop" one after
         another within the program; "auto" is a loop on a CPU and vmap elsewhere.
-      settings: Fields of `Config`, instead of those in `config`.
+      settings: Fields of `Config`, which override those in `config`.
 
     Returns:
       One `Result` per graph. The seconds of an epoch are divided among the members that

@@ -22,12 +22,12 @@ from hopf_jax.kernels import DEFAULT_MODEL, Kernel
 
 
 class HOPFClassifier(ClassifierMixin, BaseEstimator):
-    """A model as a scikit-learn classifier, for grid search, pipelines and the like.
+    """A scikit-learn classifier, for use with grid search, pipelines and the like.
 
     With a graph, X are **node ids** or names, [n] or [n, 1], and y their labels.
-    Training sees the whole graph, but only the labels of the nodes given to `fit`, so
-    that splits of ids by `GridSearchCV` or `cross_val_score` are fair. Labels
-    in the graph itself are not read.
+    Training uses the whole graph, but only the labels of the nodes given to `fit`, so
+    it is safe to split the ids with `GridSearchCV` or `cross_val_score`. Labels in the
+    graph itself are ignored.
 
         search = GridSearchCV(
             HOPFClassifier(graph), {"model": ["gcn", "nip-mean"], "num_hops": [1, 2]}

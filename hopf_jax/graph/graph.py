@@ -70,36 +70,34 @@ class Graph(AnsweringTypos):
     `from_pandas`, `from_jraph` or `from_pyg`, which share these arguments:
 
     Args:
-      features: [N, F] numbers, as an array, a scipy sparse matrix or a memory map; or a
-        DataFrame, whose columns of texts are encoded as `column=text`. None to make
-        features from the edges: positions in the graph, and degrees.
-      missing: "refuse" missing features; or use the "mean" of the column in the graph
-        that is fitted, with an indicator.
+      features: Numbers [N, F], as an array, a scipy sparse matrix or a memory map; or a
+        DataFrame, whose text columns are one-hot encoded as `column=text`. None to
+        compute features from the edges: positions in the graph, and degrees.
+      missing: "refuse" missing features, or replace them by the "mean" of their column
+        and add a column that marks them.
       labels: Class ids or names [N], a one-hot matrix or a multi-label matrix [N, C].
-        Unknown labels are -1, NaN, None or "" among ids and names. In a matrix they are
-        rows with a NaN; in a one-hot matrix also rows of zeros.
-      train, validation, test: Masks [N], or names or ids of nodes. Nodes of a set must
-        be labelled.
-      directed: Keep the direction of edges; `Config.directions` says whether receivers
-        read their senders only. Otherwise the adjacency matrix A becomes max(A, A^T).
-      self_loops: "drop", or "keep". With a self-loop a training node reads its own
-        label from its own summary.
-      multilabel: Whether there are several labels per node; None to infer it from the
-        labels.
+        Unknown labels are -1, NaN, None or "" among ids and names, and rows with a NaN
+        in a matrix (in a one-hot matrix also rows of zeros).
+      train, validation, test: Masks [N], or names or ids of nodes, all of them
+        labelled.
+      directed: Keep the direction of edges; see also `Config.directions`. Otherwise the
+        adjacency matrix A becomes max(A, A^T).
+      self_loops: "drop" or "keep" edges from a node to itself. With them, training
+        nodes read their own labels in iterative models.
+      multilabel: Whether nodes have several labels; None to infer it from the labels.
       label_names: C names, or a dictionary from ids to names.
       node_names: N names of the nodes, any hashable values, in the order of the rows.
         The nodes of networkx and the index of pandas are names without it.
 
-    Wherever the library asks for a node, give its name, if nodes have names, or its id,
-    0 to N - 1. Names that are whole numbers, but not 0 to N - 1 in order, take
-    precedence over ids.
+    Nodes are identified by their names if they have some, and else by their ids, 0 to
+    N - 1. If names are whole numbers, a whole number is a name, not an id.
 
-    The rows of a DataFrame or a Series are placed by its index: the names of the nodes,
-    or 0 to N - 1. Nodes without a row among the labels are unlabelled. Ids of
-    classes that are not 0 to C - 1 become names of classes.
+    Rows of a DataFrame or Series are matched by its index, which holds the names of the
+    nodes, or 0 to N - 1. Nodes that are missing among the labels are unlabelled. Class
+    ids other than 0 to C - 1 become names of classes.
 
-    Duplicate edges are merged: their weights are summed; without weights they count
-    once. Edges of weight 0 are dropped. Neighbours are sorted by id.
+    Weights of duplicate edges are summed; without weights, duplicates count once. Edges
+    of weight 0 are dropped.
 
     Attributes:
       indptr, indices: CSR rows of A: `indices[indptr[i]:indptr[i+1]]` are the nodes
@@ -228,7 +226,7 @@ class Graph(AnsweringTypos):
 
         >>> graph = Graph.from_edges([0, 1], [1, 2], [[1], [2], [3]], [0, 1, 1])
         >>> graph.with_split(train=[0], validation=[1], test=[2])
-        Graph(3 nodes, 4 edges, 1 features, 2 labels, multi-class, undirected; 1 train, 1 validation, 1 test)
+        Graph(3 nodes, 2 undirected edges, 1 features, 2 classes; 3 nodes labelled, 1 train, 1 validation, 1 test)
         """  # noqa: E501
         masks: dict[str, Any] = {
             name: _check_set(nodes, self.node_index, name)

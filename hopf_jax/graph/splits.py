@@ -86,9 +86,9 @@ def paper_split(
 ) -> Graph:
     """Return the graph with a random split as in the paper.
 
-    A fifth of all nodes is drawn for testing. Of the `percent` that is drawn from the
-    rest, a fifth is for validation. That is a protocol to compare models by: most
-    labels are left unused. `split_graph` uses all of them.
+    A fifth of all nodes is drawn for testing. Of the `percent` drawn from the rest, a
+    fifth is for validation. This is meant for comparison with published scores, and
+    leaves most labels unused; `split_graph` uses all of them.
 
     Args:
       graph: A graph with labels; only labelled nodes are drawn.
@@ -114,22 +114,21 @@ def split_graph(
 ) -> Graph:
     """Return the graph with its labelled nodes split at random.
 
-    Numbers of nodes are rounded; a set with a share above 0 has a node, if there are
-    enough. Test nodes depend on `seed` and on their own share alone.
+    Every set with a share above 0 gets at least one node, if there are enough. The
+    choice of test nodes depends only on `seed` and `test`.
 
     Args:
       graph: A graph with labels; nodes without one are in no set.
       train, validation, test: Shares of the labelled nodes, each from 0 to 1, which add
         up to 1 at most.
       seed: Seed of the random draws, 0 or more.
-      stratified: Spread every class evenly over the sets, and put at least one node of
-        each into training, before any other set gets one. With several labels per node,
-        the rarest are spread first. False draws nodes regardless of their labels.
+      stratified: Spread every class evenly over the sets, with at least one node of
+        each class in the training set. False to ignore labels.
 
     >>> labels = [0] * 60 + [1] * 40 + [-1] * 900
     >>> graph = Graph.from_edges([], [], np.ones((1000, 1)), labels)
     >>> split_graph(graph, train=0.6, test=0.2)
-    Graph(1000 nodes, 0 edges, 1 features, 2 labels, multi-class, undirected; 60 train, 20 validation, 20 test)
+    Graph(1000 nodes, 0 undirected edges, 1 features, 2 classes; 100 nodes labelled, 60 train, 20 validation, 20 test)
     """  # noqa: E501
     _check_graph(graph)
     shares = {"train": train, "validation": validation, "test": test}

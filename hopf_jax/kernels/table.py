@@ -77,7 +77,7 @@ class Kernel:
       input_layer: h_0 = relu(X W_0) is a layer of its own (Algorithm 1). Otherwise
         (the paper's definitions, with W_1 [F, H]) the first hop reads X for h_0 and h,
         and h_0 = relu(X W_1_phi) from then on.
-      learned_hops: Hops have weights and a ReLU; otherwise they are linear.
+      learned_hops: Whether hops have weights and a ReLU; otherwise they are linear.
       second_layer: A hop is a net of two layers: h_k = relu(relu(...) W_k_second).
       identity: lambda of GCNII's identity mapping: instead of W_k the hop multiplies
         by (1 - b) I + b W_k with b = log(lambda / k + 1). 0 for W_k itself.

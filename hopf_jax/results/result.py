@@ -46,39 +46,35 @@ class Result(AnsweringTypos):
       config: Its settings.
       sizes: Its widths.
       seed: The seed of the run.
-      multilabel: Several labels per node.
+      multilabel: Whether nodes have several labels.
       label_names: C names, as text.
-      classes: C labels as the graph was given them, if they were not text; else ().
-        `classes_` has either.
+      classes: C labels as they were given, if they were not text; else (). `classes_`
+        has the labels in either case.
       node_names: N names of the nodes of the fitted graph, or ().
-      cross_validated: If `Config.folds`: ids of the labelled nodes [n], and their
-        probabilities [n, C] by nets that never saw their labels; else None.
-      weights: The weights of each iteration; with a leading axis of members, where
-        there are several.
-      iteration: The reported iteration (from 1): the last whose validation micro +
-        macro F1 is within two standard errors of the best, node by node.
-      probabilities: [N, C] for the graph that was fitted, by the reported iteration,
-        averaged over earlier ones if `Config.average_labels`, and corrected to the
-        labels' true shares, unless `Config.metric` is "as-trained".
+      cross_validated: With `Config.folds`, the ids [n] of the labelled nodes and their
+        probabilities [n, C] by networks trained without their labels; else None.
+      weights: The weights of each iteration, with a leading axis if there are several
+        networks.
+      iteration: The iteration that predicts (from 1): the last whose micro + macro F1
+        on validation nodes is within two standard errors of the best.
+      probabilities: [N, C] for the fitted graph.
       scores: {"train" | "validation" | "test": {"micro_f1": ..., "macro_f1": ...}}.
-      history: One record per epoch and net: iteration, epoch, train_ and validation_
-        loss, micro_f1 and macro_f1 (of the net's own output, whatever
-        `Config.metric`), learning_rate, seconds; member, where there are
-        several nets, with helpers of cross-fitted summaries after the members.
-      iterations: One record per iteration: its scores, epochs and seconds; and from the
-        second on summary_f1, how well the label summaries that nodes of each set read
-        predict their own labels, by the number of hops (see `results.echo`).
+      history: One record per epoch and network: iteration, epoch, loss and F1 scores on
+        training and validation nodes, learning_rate, seconds; and member, if there are
+        several networks.
+      iterations: One record per iteration: scores, epochs and seconds; and from the
+        second on summary_f1, how well label summaries predict the labels of the nodes
+        that read them, by the number of hops (see `results.echo`).
       calibration: The temperature that `confidence` applies; None in a file of the
         first format.
-      scaling: How features are scaled before they are read; None if they are read as
-        they are.
-      feature_names: Names of the columns that were learned from, or ().
-      positions: If features were made from the edges, numbers by which they are known.
-      decision: The rule that turns the net's output into probabilities and labels.
-      choice: The models that `fit` chose from, best first, where none was named: model,
-        settings, validation score and loss, seconds.
-      graph: The graph that was fitted, with its split; not saved, so None after `load`.
-      execution: How graphs are predicted; of it, the chunk size is saved.
+      scaling: How features are scaled; None if they are used as they are.
+      feature_names: Names of the columns of the features, or ().
+      positions: If features were computed from the edges, a fingerprint of them.
+      decision: The rule that turns the network's output into probabilities and labels.
+      choice: If `fit` chose the model, one record per candidate, best first: model,
+        settings, score and loss on held-out labels, seconds.
+      graph: The fitted graph with its split; None after `load`, as it is not saved.
+      execution: How graphs are predicted; only the chunk size of it is saved.
     """
 
     kernel: Kernel
@@ -208,9 +204,9 @@ class Result(AnsweringTypos):
         Columns are those of `classes_`.
 
         Args:
-          nodes: Names, ids or a mask; None for all; or a `Graph` with the same
-            features, on which iterations are replayed. The labels of its training
-            nodes, if it has any, are used as known.
+          nodes: Names, ids or a mask of nodes; None for all. Or another `Graph` with
+            the same features; the labels of its training nodes, if it has any, inform
+            the predictions for their neighbours.
         """
         if isinstance(nodes, Graph):
             return self._replay(nodes)[-1]
@@ -219,9 +215,9 @@ class Result(AnsweringTypos):
         return self.probabilities[self.node_index.find(nodes)]
 
     def predict(self, nodes: Any = None) -> np.ndarray:
-        """Return labels [n], as the graph was given them.
+        """Return the predicted labels [n], as they were given to the graph.
 
-        `Config.metric` says which score they are chosen for.
+        They are chosen for the score that `Config.metric` names.
 
         Args:
           nodes: As in `predict_proba`.
@@ -235,9 +231,9 @@ class Result(AnsweringTypos):
     def to_frame(self, nodes: Any = None) -> Any:
         """Return predictions as a DataFrame, one row per node.
 
-        Its columns are node (name or id), label, probability (as `predict_proba` has
-        it), confidence (the calibrated probability) and second_choice, the next best
-        label. If nodes have several labels: node, label (a tuple), and the calibrated
+        Its columns are node (name or id), label, probability (of `predict_proba`),
+        confidence (the calibrated probability) and second_choice (the next best label).
+        If nodes have several labels: node, label (a tuple), and the calibrated
         probability of each label.
 
         Args:
@@ -303,9 +299,7 @@ class Result(AnsweringTypos):
         *,
         label: Label | None = None,
     ) -> Explanation:
-        """Explain the prediction for a node by gradients times inputs.
-
-        Iterations are replayed on the graph first.
+        """Explain the prediction for a node, by gradient times input.
 
         Args:
           node: Its name or id.
@@ -314,8 +308,9 @@ class Result(AnsweringTypos):
             predicted one, or the likeliest where nodes have several.
 
         Returns:
-          An `Explanation`: `shares` of the node's own attributes, of each hop and of
-          label summaries; `neighbors()`, the most influential nodes; `plot()`.
+          An `Explanation`: `shares` of the node's own features, of those of other nodes
+          by distance, and of labels; `features()`, `neighbors()` and `to_frame()` with
+          the most influential features and nodes; `plot()`.
         """
         graph = self.graph if graph is None else graph
         if graph is None:
@@ -341,15 +336,14 @@ class Result(AnsweringTypos):
         tolerance: float = TOLERANCE,
         frozen: bool = False,
     ) -> Update:
-        """Change a graph, and predict what depends on the changes, without training.
+        """Change the graph, and update the predictions without training.
 
-        Predictions are those of `predict_proba` on the changed graph, to 1e-5; nodes
-        that the changes do not reach are not computed again. The first call predicts
-        all nodes once, and keeps what it computes; further ones start from there:
-        `now = result.update(...)`, then `now = now.update(...)`.
+        Only predictions that depend on the changes are recomputed; they agree with
+        `predict_proba` on the changed graph to 1e-5. The first call predicts all nodes.
+        Chain updates: `now = result.update(...)`, then `now = now.update(...)`.
 
-        Names below may be ids where nodes have none; ids are those before the call, and
-        new nodes have the ids after the last. Nodes after a dropped one move up.
+        Nodes without names are given by their ids before the call. New nodes get the
+        next ids, and dropping a node moves up those after it.
 
         Args:
           graph: The graph before the changes; None for the graph of this result.
@@ -361,15 +355,15 @@ class Result(AnsweringTypos):
             DataFrame of edges. Weights of an edge that exists are added.
           drop: Names of nodes that go, with their edges.
           drop_edges: Pairs of names.
-          labels: A dictionary from names to labels, as in `classes_`, for nodes that
-            were labelled since: training nodes, whose labels others read. None for a
-            label that is to be forgotten. If nodes have several labels, lists of them.
+          labels: A dictionary from names to labels, as in `classes_`, for nodes whose
+            labels have become known; their neighbours read them. None removes a label.
+            If nodes have several labels, lists of them.
           features: A dictionary from names to new features, or a DataFrame, as in
             `add_nodes`.
-          tolerance: A change of a number below this share of its usual size is not
-            followed further. 0 follows all.
-          frozen: Nodes read the label summaries of others as they were, so that changes
-            reach `num_hops` hops instead of that in every iteration.
+          tolerance: Changes smaller than this, relative to the usual size of a number,
+            are not followed further. 0 follows all.
+          frozen: Do not update the labels predicted in earlier iterations, so that
+            changes reach `num_hops` hops only.
 
         Returns:
           An `Update`: `changed` and `relabelled` nodes, `to_frame()`, `predict()`; the
@@ -393,10 +387,10 @@ class Result(AnsweringTypos):
     def predict_new(
         self, features: Any, neighbours: Any = (), *, graph: Graph | None = None
     ) -> NewNode:
-        """Predict for one node that is not in the graph, and leave the graph as it is.
+        """Predict a single node that is not in the graph, without adding it.
 
-        The prediction is what `update` would give for the node. The first call predicts
-        all nodes once; further ones take milliseconds.
+        The prediction is the one that `update` would make. The first call predicts all
+        nodes; further calls take milliseconds.
 
         Args:
           features: Its features, as the graph was given them: a dictionary by column, a
@@ -411,21 +405,22 @@ class Result(AnsweringTypos):
         return start(self, graph, "predict_new").predict_new(features, neighbours)
 
     def report(self, graph: Graph | None = None, *, baselines: bool = True) -> Report:
-        """Return how good the result is, on labels that no net learned from.
+        """Evaluate the result on held-out labels.
 
-        On test nodes, if there are any; else on predictions of labelled nodes by nets
-        that never saw their labels (cross-validation), or on validation nodes.
+        These are the test nodes, if there are any; else all labelled nodes, each
+        predicted by networks trained without its label (cross-validation); else the
+        validation nodes.
 
         Args:
           graph: The graph that was fitted, with its labels and its split; needed only
             for a result that was loaded from a file.
-          baselines: Compare with the commonest label, and with a logistic regression of
-            a node's own features.
+          baselines: Compare with the most frequent class, and with a logistic
+            regression on each node's own features.
 
         Returns:
-          A `Report`: scores by class, confusion matrix, calibration, comparison, F1 by
-          iteration, and what was done. `print` it, or leave it to a notebook;
-          `plot()`, `to_frame()`.
+          A `Report` with scores by class, confusion matrix, baselines, scores by
+          iteration, calibration, and notes on model, data and features. Print it, or
+          show it in a notebook; `plot()` draws it, and `to_frame()` returns the scores.
         """
         graph = self.graph if graph is None else as_graph(graph)
         if graph is None:
@@ -514,10 +509,10 @@ class Result(AnsweringTypos):
             )
 
     def save(self, path: str | os.PathLike) -> None:
-        """Save the result in one file, without pickle; `hopf_jax.load` reads it.
+        """Save the result in one file, which `hopf_jax.load` reads; no pickle is used.
 
-        The same run saves the same bytes. In a job of several processes the first
-        writes the file.
+        Two runs with equal results save equal bytes. In a job of several processes, the
+        first one writes the file.
         """
         # Lazy: it imports this module.
         from hopf_jax.results.serialization import save
@@ -530,13 +525,13 @@ class Result(AnsweringTypos):
         *,
         platforms: Sequence[str] = ("cpu", "tpu"),
     ) -> None:
-        """Write the prediction as a program that needs jax and numpy alone.
+        """Export the model as a stand-alone program that needs only jax and numpy.
 
         The folder gets the program (StableHLO, for graphs of any size), a manifest of
-        its inputs and outputs, checksums, an example and a script `predict.py` that
-        runs it. It reads features as the graph was given them, in the order of the
-        columns; scaling, iterations and the rule that decides are part of the program.
-        Its probabilities are those of `predict_proba` to 1e-6.
+        its inputs and outputs, checksums, an example, and a script `predict.py` that
+        runs it. The program takes unscaled features, with columns in their original
+        order; scaling, iterations and decisions are part of it. Probabilities agree
+        with `predict_proba` to 1e-6.
 
         Args:
           folder: A new folder, local; it is complete or absent.

@@ -11,7 +11,7 @@ _PASSED_OVER = (str(pathlib.Path(__file__).parents[1]), contextlib.__file__)
 
 
 class HopfWarning(UserWarning):
-    """Something about the data or the training that probably spoils the result.
+    """Warning about data or training that is likely to make results bad.
 
     Silence it with `warnings.simplefilter("ignore", hopf_jax.HopfWarning)`, or turn it
     into an error with "error".

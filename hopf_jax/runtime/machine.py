@@ -27,7 +27,7 @@ def devices() -> list[jax.Device]:
 
 
 def show_versions() -> None:
-    """Print the versions of Python and of packages, and the devices, for a report."""
+    """Print versions of Python, packages and devices, to paste into a bug report."""
     about = {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -45,15 +45,15 @@ def show_versions() -> None:
 
 
 def keep_programs(folder: str | os.PathLike | None = None) -> pathlib.Path:
-    """Keep compiled programs on disk, so that the next process need not compile them.
+    """Keep compiled programs on disk, so that later runs start faster.
 
-    Switches on JAX's persistent compilation cache, for all that this process compiles
-    from now on. Results are the same, bit for bit. Programs are code: the folder must
-    belong to you, and nobody else may write to it.
+    Call it once, before the first fit. It switches on JAX's persistent compilation
+    cache; results do not change. Since the programs in the folder are executed, it must
+    belong to you, and others must not be able to write to it.
 
     Args:
-      folder: Where to keep them; it is made with mode 0700. None for a folder of the
-        user's cache (`HOPF_CACHE`, or that of the platform). Delete it to free space.
+      folder: The folder, which is made if necessary; None for one in your cache
+        (`HOPF_CACHE`, or the platform's). Delete it to free the space.
 
     Returns:
       The folder.
