@@ -201,29 +201,41 @@ def fit(
         return result
     found: list[tuple[Result, dict[str, Any], list[str]]] = []
 
-    def try_out(name: str, config: Config, solved: Solution | None = None) -> None:
+    def try_out(
+        name: str, config: Config, place: str = "", solved: Solution | None = None
+    ) -> None:
         begun, folder = time.perf_counter(), None
         if workdir is not None and solved is None:  # What is solved takes seconds.
             folder = os.path.join(os.fspath(workdir), name)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            (result,) = fit_one(folder, model=name, config=config, solved=solved)
+            (result,) = fit_one(
+                folder, model=name, config=config, place=place, solved=solved
+            )
         record = {"model": name, **_evidence(result)}
         record["seconds"] = time.perf_counter() - begun
         found.append((result, record, [str(each.message) for each in told]))
 
-    for name, own in _candidates(graph, config):
-        try_out(name, dataclasses.replace(config, **own))
-    for name, chosen, solved in _solved(graph, config, seed):
-        try_out(name, chosen, solved)
+    candidates, linear = _candidates(graph, config), _has_linear_model(graph, config)
+    count = len(candidates) + linear
+    for i, (name, own) in enumerate(candidates, start=1):
+        try_out(name, dataclasses.replace(config, **own), f" ({i} of {count})")
+    if linear:
+        with ProgressLine(f"fit linear models ({count} of {count})", progress) as line:
+            line.say("", "solved")
+            for name, chosen, solved in _solved(graph, config, seed):
+                try_out(name, chosen, solved=solved)
     found.sort(key=lambda each: (-each[1]["score"], each[1]["loss"]))
     evidence = [(record["score"], record["loss"]) for _, record, _ in found]
     judged = int((graph.train if folds else graph.validation).sum())
     found.insert(0, found.pop(likely_best(evidence, judged)))
     warn_once(found[0][2])  # What is wrong with the others matters no more.
     choice = tuple(record for _, record, _ in found)
-    scores = ", ".join(f"{c['model']} {100 * c['score']:.1f}" for c in choice)
-    _announce(progress, f"Chose {choice[0]['model']}; on held-out labels: {scores}.")
+    scores = ", ".join(
+        f"{c['model']} {100 * c['score']:.1f}% ({c['loss']:.2f})" for c in choice
+    )
+    said = f"Chose {choice[0]['model']} by score and loss on held-out labels: {scores}."
+    _announce(progress, said)
     return dataclasses.replace(found[0][0], choice=choice)
 
 
@@ -254,10 +266,8 @@ def _candidates(graph: Graph, config: Config) -> list[tuple[str, Mapping[str, An
     return found
 
 
-def _solved(
-    graph: Graph, config: Config, seed: int
-) -> Iterator[tuple[str, Config, Solution]]:
-    """Yield the linear models that can be solved, with their settings and weights."""
+def _has_linear_model(graph: Graph, config: Config) -> bool:
+    """Return whether linear models can be solved for a graph, with these settings."""
     # A logistic regression has none of the other settings of a net, and learned votes
     # are for summaries that are averaged and read as they are.
     names = (
@@ -266,8 +276,13 @@ def _solved(
         "training_summaries",
     )  # fmt: skip
     plain = all(getattr(config, name) == getattr(Config, name) for name in names)
-    if not plain or not can_solve(graph) or jax.process_count() > 1:
-        return
+    return plain and can_solve(graph) and jax.process_count() == 1
+
+
+def _solved(
+    graph: Graph, config: Config, seed: int
+) -> Iterator[tuple[str, Config, Solution]]:
+    """Yield the linear models, with their settings and weights."""
     if config.folds and config.members == Config.members and not graph.multilabel:
         # Few labels say little about penalties if they are divided only once.
         repeats = math.ceil(_ENOUGH_LABELS / max(1, int(graph.train.sum())))
@@ -411,6 +426,7 @@ def _fit_teams(
     progress: Show,
     checkpoint_every: int,
     mapping: Literal["auto", "vmap", "loop"] | None = None,
+    place: str = "",
     solved: Solution | None = None,
 ) -> list[Result]:
     """Run the HOPF loop; return one `Result` per graph.
@@ -425,6 +441,7 @@ def _fit_teams(
       model, config, execution, progress, checkpoint_every: As in `fit`.
       mapping: How members are computed in one program; None for one program per member,
         unless there are several on an accelerator.
+      place: What follows the name of the model in the line of progress.
       solved: Weights that need no training.
     """
     config = Config() if config is None else config
@@ -470,7 +487,8 @@ def _fit_teams(
                 mapping, net, objective, members, plan, whole, config
             )
         name = model if isinstance(model, str) else "own kernel"
-        with ProgressLine(f"fit {name}", progress) as line:
+        shown_progress = False if run.finished else progress
+        with ProgressLine(f"fit {name}{place}", shown_progress) as line:
             times = config.num_iterations if kernel.iterative else 1
             shown = line, TimeLeft(times, config.max_epochs)
             while not run.finished:

@@ -99,9 +99,12 @@ def _fit(options: argparse.Namespace) -> int:
     result = fit(graph, options.model, **keywords)
     save_model(options.out, result, settings)
     if result.choice and not sys.stderr.isatty():  # Else `fit` has said it.
-        tried = (f"{c['model']} {100 * c['score']:.1f}" for c in result.choice)
-        chosen = f"Chose {result.model}; F1 on held-out labels: {', '.join(tried)}."
-        _report(options, chosen)
+        tried = (
+            f"{c['model']} {100 * c['score']:.1f}% ({c['loss']:.2f})"
+            for c in result.choice
+        )
+        how = "by score and loss on held-out labels"
+        _report(options, f"Chose {result.model} {how}: {', '.join(tried)}.")
     _print_scores(result, graph)
     _report(options, f"Written to {options.out}.")
     return 0

@@ -298,7 +298,7 @@ def _notes(result: "Result", graph: Graph) -> list[str]:
         listed = ", ".join(
             f"{each['model']} {_percent(each['score'])}" for each in result.choice
         )
-        model += f". Chosen by the score on held-out labels: {listed}"
+        model += f". Chosen by score and loss on held-out labels; scores: {listed}"
     sets = [
         f"{int(mask.sum())} {'training' if name == 'train' else name}"
         for name in ("train", "validation", "test")

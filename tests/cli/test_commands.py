@@ -194,11 +194,12 @@ def test_without_a_split_or_a_model_it_does_as_fit_does(
     done = capsys.readouterr()
     names = tuple(name(i) for i in range(40))
     graph = dataclasses.replace(planted().with_split(), node_names=names)
-    result = fit(graph, config=SHORT)
+    result = fit(graph, config=SHORT, progress=True)
+    assert "fit gcn (2 of 4)" in capsys.readouterr().err
     loaded = load(out / "result.npz")
     assert loaded.model == result.model
     np.testing.assert_array_equal(loaded.probabilities, result.probabilities)
-    assert f"Chose {result.model}; F1 on held-out labels: " in done.err
+    assert f"Chose {result.model} by score and loss on held-out labels: " in done.err
     rows = [line.split("\t") for line in done.out.splitlines()]
     assert ["cross-validated", "40"] in [row[:2] for row in rows]
     arguments = [*tables_of_planted, "--out", out, "--test", "0.2"]
