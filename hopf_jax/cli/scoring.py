@@ -21,6 +21,7 @@ from hopf_jax.config import Execution
 from hopf_jax.results import Result
 from hopf_jax.runtime import (
     columns_of,
+    create_npy,
     opened_parquet,
     parquet_values,
     scratch_folder,
@@ -82,11 +83,8 @@ def _read_features(
         place_columns(columns, settings.features)  # They must be those of the fit.
         names = _read_names(opened, node, rows)
         dense = None
-        if not settings.sparse and not shape[1]:
-            dense = np.zeros(shape, np.float32)  # Which cannot be mapped.
-        elif not settings.sparse:
-            file = folder / "features.npy"
-            dense = np.lib.format.open_memmap(file, "w+", np.float32, shape)
+        if not settings.sparse:
+            dense = create_npy(folder / "features.npy", np.float32, shape)
         parts = []
         for start in range(0, shape[1], _COLUMNS_AT_ONCE):
             some = settings.features[start : start + _COLUMNS_AT_ONCE]

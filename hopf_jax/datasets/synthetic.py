@@ -15,6 +15,7 @@ from hopf_jax.graph import (
     new_graph_folder,
     paper_masks,
 )
+from hopf_jax.runtime import create_npy
 
 _EDGES_AT_ONCE = 1 << 22
 _FAR = 1e-3  # Share of edges between any two nodes, where most are between near ones.
@@ -170,15 +171,15 @@ def write_random(
         _write_edges(made, num_nodes, num_edges, reach, rng)
         labels = rng.integers(0, num_labels, num_nodes)
         centres = rng.standard_normal((num_labels, num_features), np.float32)
-        features = _create(made, "features", np.float32, (num_nodes, num_features))
-        one_hot = _create(made, "labels", np.uint8, (num_nodes, num_labels))
+        features = create_npy(
+            made / "features.npy", np.float32, (num_nodes, num_features)
+        )
+        one_hot = create_npy(made / "labels.npy", np.uint8, (num_nodes, num_labels))
         for start in range(0, num_nodes, _ROWS_AT_ONCE):
             kinds = labels[start : start + _ROWS_AT_ONCE]
             noise = rng.standard_normal((len(kinds), num_features), np.float32)
             features[start : start + len(kinds)] = centres[kinds] + noise
             one_hot[start : start + len(kinds)] = np.eye(num_labels)[kinds]
-        features.flush()
-        one_hot.flush()
         order = rng.permutation(num_nodes)
         chosen = {"train": order[:num_train], "validation": order[num_train:sets]}
         chosen |= {"test": order[sets:][:num_validation], "known": order}
@@ -223,18 +224,13 @@ def _write_edges(
         indptr[i * width + 1 :][: len(lengths)] = lengths
     np.cumsum(indptr, out=indptr)
     np.save(folder / "indptr.npy", indptr)
-    indices = _create(folder, "indices", np.int32, (int(indptr[-1]),))
+    indices = create_npy(folder / "indices.npy", np.int32, (int(indptr[-1]),))
     start = 0
     for path in paths:
         arcs = np.fromfile(path, np.int64)
         indices[start : start + len(arcs)] = arcs % num_nodes
         start += len(arcs)
         path.unlink()
-    indices.flush()
-
-
-def _create(folder: pathlib.Path, name: str, dtype: type, shape: tuple[int, ...]):
-    return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
 
 
 def _check_sizes(*values: int) -> None:

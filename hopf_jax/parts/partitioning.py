@@ -58,6 +58,7 @@ from hopf_jax.parts.manifest import (
 )
 from hopf_jax.runtime import (
     LOCK,
+    create_npy,
     digest,
     held_folder,
     import_or_explain,
@@ -359,7 +360,7 @@ class _Writer:
         graph, done = self.graph, 0
         names = ["indices"] if graph.weights is None else ["indices", "weights"]
         dtypes = {"indices": np.int32, "weights": np.float32}
-        out = {n: _create(files / f"{n}.npy", dtypes[n], (count,)) for n in names}
+        out = {n: create_npy(files / f"{n}.npy", dtypes[n], (count,)) for n in names}
         for places in edge_blocks(graph, readers):
             rows = slice(done, done + len(places))
             # In the order of the whole graph, so that sums are in the same order.
@@ -381,7 +382,7 @@ class _Writer:
             np.save(files / "features.data.npy", matrix.data.astype(np.float32))
             return
         shape = len(nodes), self.num_features
-        out, done = _create(files / "features.npy", np.float32, shape), 0
+        out, done = create_npy(files / "features.npy", np.float32, shape), 0
         for part in rows():
             out[done : done + len(part)] = part
             done += len(part)
@@ -482,13 +483,6 @@ class _Writer:
         with contextlib.suppress(FileNotFoundError):
             (self.folder / ASSIGNMENT).unlink()
         self.say(f"{self.folder} is complete.")
-
-
-def _create(path: pathlib.Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    if 0 in shape:  # Which cannot be mapped.
-        np.save(path, np.zeros(shape, dtype))
-        return np.zeros(shape, dtype)
-    return np.lib.format.open_memmap(path, "w+", dtype, shape)
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from hopf_jax.parts.manifest import Part, folder_of
-from hopf_jax.runtime import map_npy, new_folder, read_json, scratch_folder, sha256
+from hopf_jax.runtime import (
+    create_npy,
+    map_npy,
+    new_folder,
+    read_json,
+    scratch_folder,
+    sha256,
+)
 
 _DIGESTS = "sha256.json"
 
@@ -42,17 +49,13 @@ class Store:
         self, part: Part, iteration: int, shapes: Mapping[str, tuple[int, int]]
     ) -> Iterator[Mapping[str, np.ndarray]]:
         """Yield float32 arrays to fill, by name; they are published when it ends."""
-        target = self._of(part, iteration)
-        if target.exists():  # Of an attempt that was stopped before it was noted.
-            shutil.rmtree(target)
-        with new_folder(target) as made:
+        # There may be one, of an attempt that was stopped before it was noted.
+        with new_folder(self._of(part, iteration), replace=True) as made:
             found = {}
             for name, shape in shapes.items():
                 path = made / f"{name}.npy"
-                found[name] = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+                found[name] = create_npy(path, np.float32, shape)
             yield found
-            for array in found.values():
-                array.flush()
             digests = {name: sha256(made / f"{name}.npy") for name in shapes}
             (made / _DIGESTS).write_text(json.dumps(digests) + "\n")
 

@@ -16,6 +16,7 @@ from hopf_jax.config import Whole, check
 from hopf_jax.graph import SPLITS, new_graph_folder
 from hopf_jax.parts.manifest import NAMES_TABLE
 from hopf_jax.runtime import (
+    create_npy,
     import_or_explain,
     open_regular,
     physical_memory,
@@ -323,9 +324,9 @@ class _Import:
         count = int(self._one("SELECT count(*) FROM arcs")[0])
         self.say(f"{count:,} edges, counting both directions.")
         lengths = np.zeros(self.num_nodes, np.int64)
-        indices = _create(made / "indices.npy", np.int32, (count,))
+        indices = create_npy(made / "indices.npy", np.int32, (count,))
         weights = (
-            _create(made / "weights.npy", np.float32, (count,)) if weighted else None
+            create_npy(made / "weights.npy", np.float32, (count,)) if weighted else None
         )
         done = 0
         for batch in self._batches("SELECT * FROM arcs"):
@@ -344,7 +345,7 @@ class _Import:
 
     def _write_features(self, made: pathlib.Path, names: list[str]) -> None:
         shape = self.num_nodes, len(names)
-        out, done = _create(made / "features.npy", np.float32, shape), 0
+        out, done = create_npy(made / "features.npy", np.float32, shape), 0
         listed = ", ".join(f"{_name(name)}::FLOAT AS {_name(name)}" for name in names)
         for batch in self._batches(f"SELECT {listed} FROM {self.sources.nodes}"):
             block = np.column_stack([batch[name] for name in names])
@@ -382,7 +383,7 @@ class _Import:
         self, made: pathlib.Path, labels: list[str], classes: list[str]
     ) -> None:
         count = self.num_nodes
-        matrix = _create(made / "labels.npy", np.uint8, (count, len(classes)))
+        matrix = create_npy(made / "labels.npy", np.uint8, (count, len(classes)))
         masks = {name: np.zeros(count, bool) for name in ("known", *SPLITS)}
         if labels:
             source = self.sources.labels or ""
@@ -437,10 +438,3 @@ def _call(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)
-
-
-def _create(path: pathlib.Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    if 0 in shape:  # Which cannot be mapped.
-        np.save(path, np.zeros(shape, dtype))
-        return np.zeros(shape, dtype)
-    return np.lib.format.open_memmap(path, "w+", dtype, shape)

@@ -7,7 +7,7 @@ from hopf_jax.runtime.checkpoints import (
     digest,
     read_checkpoint,
 )
-from hopf_jax.runtime.files import sha256
+from hopf_jax.runtime.files import create_npy, sha256
 from hopf_jax.runtime.hopf_warning import HopfWarning, warn_once
 from hopf_jax.runtime.identity import code_digest, function_digest, num_threads
 from hopf_jax.runtime.machine import (

@@ -190,30 +190,41 @@ def _intact_lines(file: BinaryIO, path: pathlib.Path) -> tuple[list[bytes], int]
 
 
 @contextlib.contextmanager
-def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def new_folder(
+    path: str | os.PathLike, *, replace: bool = False
+) -> Iterator[pathlib.Path]:
     """Yield a folder to write to; it takes its name once it is complete and on disk.
 
+    Args:
+      path: Its name.
+      replace: Put it in the place of a folder that exists, which is then removed.
+
     Raises:
-      ValueError: The path exists already, before or after the folder is written.
+      ValueError: The path exists already, before or after the folder is written, and
+        is not to be replaced.
     """
     target = pathlib.Path(path)
     taken = f"{target} already exists. Give another name, or remove it."
-    if os.path.lexists(target):
+    if os.path.lexists(target) and not replace:
         raise ValueError(taken)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
-    made = _temporary_name(target)
+    made, old = _temporary_name(target), _temporary_name(target)
     made.mkdir()
     try:
         yield made
         _sync_tree(made)
-        if os.path.lexists(target):  # A rename would replace an empty folder.
+        if replace:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(target, old)
+        elif os.path.lexists(target):  # A rename would replace an empty folder.
             raise ValueError(taken)
         os.rename(made, target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
     _sync_folder(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager

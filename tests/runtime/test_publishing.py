@@ -1,5 +1,6 @@
 """Files and folders appear complete or not at all; what killed writers leave goes."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -276,3 +277,18 @@ def test_where_nothing_can_be_locked_nothing_is_held(tmp_path, monkeypatch):
     monkeypatch.setattr(publishing.fcntl, "flock", none)
     with held_folder(tmp_path), held_folder(tmp_path):
         pass
+
+
+def test_a_folder_is_replaced_once_the_new_one_is_complete(tmp_path):
+    for content in ("old", "new"):
+        with new_folder(tmp_path / "x", replace=True) as made:
+            (made / "file").write_text(content)
+            if content == "new":
+                assert (tmp_path / "x" / "file").read_text() == "old"
+    assert names(tmp_path) == ["x"] and (tmp_path / "x" / "file").read_text() == "new"
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        new_folder(tmp_path / "x", replace=True),
+    ):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == ["x"] and (tmp_path / "x" / "file").read_text() == "new"
