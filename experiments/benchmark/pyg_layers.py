@@ -34,10 +34,47 @@ def gcn(w: Weights, read: Read) -> torch.Tensor:
     return layer(read.h, read.edges)
 
 
+class LstmByDegree(pyg.LSTMAggregation):
+    """LSTMAggregation, one degree at a time.
+
+    At once, PyG pads the neighbours of every node to the largest degree with zeros,
+    and its LSTM reads them: then all but the nodes of that degree differ from the LSTM
+    of GraphSAGE, which ends with the last neighbour.
+    """
+
+    def forward(
+        self, x, index=None, ptr=None, dim_size=None, dim=-2, max_num_elements=None
+    ) -> torch.Tensor:
+        """Return the last output for each node; 0 without neighbours."""
+        degree = torch.bincount(index, minlength=dim_size)
+        found = x.new_zeros(dim_size, self.out_channels)
+        for count in degree[degree > 0].unique():
+            nodes = torch.nonzero(degree == count)[:, 0]
+            own = (degree == count)[index]
+            place = torch.searchsorted(nodes, index[own])
+            found[nodes] = super().forward(x[own], place, dim_size=len(nodes), dim=dim)
+        return found
+
+
+def lstm(w: Weights) -> LstmByDegree:
+    """Return the aggregation of gs-lstm: its forget gate is open by 1, without bias."""
+    width, hidden = len(w["w_input"]), len(w["w_recurrent"])
+    layer = LstmByDegree(width, hidden)
+    # The gates of torch are in, forget, new, out; ours in, forget, out, new.
+    order = torch.arange(4 * hidden).reshape(4, hidden)[[0, 1, 3, 2]].ravel()
+    layer.lstm.weight_ih_l0.data = w["w_input"].T[order].contiguous()
+    layer.lstm.weight_hh_l0.data = w["w_recurrent"].T[order].contiguous()
+    layer.lstm.bias_ih_l0.data = torch.zeros(4 * hidden)
+    layer.lstm.bias_ih_l0.data[hidden : 2 * hidden] = 1
+    layer.lstm.bias_hh_l0.data = torch.zeros(4 * hidden)
+    return layer
+
+
 def sage(w: Weights, read: Read, aggr: str) -> torch.Tensor:
     """SAGEConv, whose sum of two parts is our concatenation if each has its columns."""
     (width, hidden), own = w["w_psi"].shape, w["w_phi"]
-    layer = pyg.SAGEConv(len(own), 2 * hidden, aggr, bias=False, project=aggr == "max")
+    made = lstm(w) if aggr == "lstm" else aggr
+    layer = pyg.SAGEConv(len(own), 2 * hidden, made, bias=False, project=aggr == "max")
     zeros = torch.zeros(hidden, len(own))
     layer.lin_r.weight.data = torch.cat([own.T, zeros])
     if aggr == "max":
@@ -111,8 +148,7 @@ def own(w: Weights, read: Read) -> torch.Tensor:
     return layer(read.h)
 
 
-# Layers by the models whose hop, before its skip and ReLU, they equal. Not gs-lstm: the
-# LSTM of PyG reads the padding of nodes with few neighbours as more neighbours.
+# Layers by the models whose hop, before its skip and ReLU, they equal.
 LAYERS: dict[str, Made] = {
     "bl-node": own,
     "wl": total,
@@ -120,6 +156,7 @@ LAYERS: dict[str, Made] = {
     "gcn-s": gcn,
     "gs-mean": lambda w, read: sage(w, read, "mean"),
     "gs-max": lambda w, read: sage(w, read, "max"),
+    "gs-lstm": lambda w, read: sage(w, read, "lstm"),
     "rwr": walk,
     "sgc": smooth,
     "sign": smooth,

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.special import expit, softmax
 
-from hopf_jax.baselines import fit_logistic, smoothing_matrix
+from hopf_jax.baselines import (
+    smoothed_rows,
+    smoothing_matrix,
+    solve_logistic,
+    to_probabilities,
+)
 from hopf_jax.graph import Graph
 from hopf_jax.kernels import LINEAR_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
@@ -27,7 +30,6 @@ from hopf_jax.metrics import f1_scores, mean_loss
 _HOPS = (0, 1, 2, 4, 10)
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # Inverse strengths of the L2 penalty.
 _SCALES = (0.1, 0.3, 1.0)  # How far votes are believed.
-_CERTAIN = 20.0  # Logit of a label that all, or no, training nodes have.
 _MOST_VALUES = 20_000_000  # Of a dense feature matrix.
 _MOST_PRODUCTS = 200_000_000  # Of edges and features, per hop.
 _MOST_VOTES = 20_000_000  # Of edges and labels, per iteration.
@@ -94,7 +96,7 @@ def solve(
 
     found = list(_regressions(graph, members))
     chosen = best(found)
-    said = [[_probabilities(graph, logits) for logits in chosen.logits]]
+    said = [[to_probabilities(each, graph.multilabel) for each in chosen.logits]]
     solutions = {
         LINEAR_MODEL: Solution(
             chosen.num_hops,
@@ -116,18 +118,23 @@ def solve(
 
 def _regressions(graph: Graph, members: Sequence[Member]) -> Iterator[_Regression]:
     """Yield regressions for all numbers of hops and strengths of the penalty."""
-    rows: Any = graph.features
-    rows = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+    numbers = _HOPS if graph.num_edges else (0,)
+    every = np.arange(graph.num_nodes)
     smoothing = smoothing_matrix(graph, loops=True)
-    done = 0
-    for hops in _HOPS if graph.num_edges else (0,):
-        for _ in range(done, hops):
-            rows = np.asarray(smoothing @ rows, np.float32)
-        done = hops
-        for strength in _STRENGTHS:
-            params = [_solve_one(graph, each, rows, strength) for each in members]
-            logits = [rows @ each["w_output"] + each["b_output"] for each in params]
-            said = [_probabilities(graph, each) for each in logits]
+    smoothed = smoothed_rows(smoothing, graph.features, every, numbers)
+    for hops, rows in zip(numbers, smoothed, strict=True):
+        paths = []
+        for member in members:
+            known, labels = member.graph.train, member.graph.labels
+            paths.append(
+                solve_logistic(rows[known], labels[known], graph.multilabel, _STRENGTHS)
+            )
+        for found in zip(*paths, strict=True):
+            params = [
+                {"w_output": each.weights, "b_output": each.bias} for each in found
+            ]
+            logits = [each.logits(rows) for each in found]
+            said = [to_probabilities(each, graph.multilabel) for each in logits]
             evidence = _evidence(graph, members, said)
             yield _Regression(hops, params, logits, evidence)
 
@@ -142,7 +149,7 @@ def _prior(graph: Graph, members: Sequence[Member]) -> _Regression:
         bias = np.log(shares).astype(np.float32)
         params.append({"w_output": weights, "b_output": bias})
         logits.append(np.tile(bias, (graph.num_nodes, 1)))
-    said = [_probabilities(graph, each) for each in logits]
+    said = [to_probabilities(each, graph.multilabel) for each in logits]
     return _Regression(0, params, logits, _evidence(graph, members, said))
 
 
@@ -175,35 +182,6 @@ def _voted(
             _evidence(graph, members, said[-1]),
             _records(graph, members, said),
         )
-
-
-def _solve_one(
-    graph: Graph, member: Member, rows: np.ndarray, strength: float
-) -> Params:
-    weights = np.zeros((rows.shape[1], graph.num_labels), np.float32)
-    bias = np.full(graph.num_labels, -_CERTAIN, np.float32)
-    models = fit_logistic(graph, rows, strength, member.graph.train)
-    for column, (found, model) in enumerate(models):
-        if graph.multilabel:
-            places = np.array([column])
-            if model is None:
-                bias[column] = _CERTAIN * (2 * int(found[0]) - 1)
-        else:
-            places = np.asarray(found)
-            if model is None:
-                bias[places] = _CERTAIN
-        if model is None:
-            continue
-        own, shift = model.coef_, model.intercept_
-        if len(own) == 1 and not graph.multilabel:  # Two classes have one vector.
-            own, shift = np.vstack([-own, own]) / 2, np.array([-shift[0], shift[0]]) / 2
-        weights[:, places] = own.T
-        bias[places] = shift
-    return {"w_output": weights, "b_output": bias}
-
-
-def _probabilities(graph: Graph, logits: np.ndarray) -> np.ndarray:
-    return expit(logits) if graph.multilabel else softmax(logits, axis=1)
 
 
 def _evidence(

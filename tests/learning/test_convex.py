@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 import hopf_jax
 from hopf_jax import Config, fit
-from hopf_jax.baselines import fit_logistic, smoothing_matrix
+from hopf_jax.baselines import smoothing_matrix
 from hopf_jax.datasets import make_planted
 from hopf_jax.fitting import sizes_of
 from hopf_jax.inference import WholeGraph, predict_logits
@@ -79,19 +79,6 @@ def test_the_kernel_with_votes_adds_the_labels_of_neighbours(kind):
             whole = WholeGraph(graph, chunk_edges)
             logits, _ = predict_logits(net, params, whole, summary, False)
             np.testing.assert_allclose(logits, expected, atol=1e-4)
-
-
-def test_the_best_strength_is_one_of_scikit_learn():
-    graph = graphs.tiny()
-    team, solutions = solved(graph)
-    rows = smoothed(graph, solutions["sgc"].num_hops)
-    nodes = team.members[0].graph.train
-    found = []
-    for strength in (0.01, 0.1, 1.0, 10.0, 100.0):
-        ((_, model),) = fit_logistic(graph, rows, strength, nodes)
-        weights = solutions["sgc"].params[0][0]["w_output"]
-        found.append(np.abs(model.coef_.T - weights).max())
-    assert min(found) < 1e-4
 
 
 def test_labels_that_are_not_learned_from_are_not_predicted():

@@ -10,12 +10,13 @@ beside those of kernels.
 import functools
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
+from hopf_jax.baselines.logistic import Logistic, solve_logistic, to_probabilities
 from hopf_jax.graph import Graph
 
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # Inverse strengths of the L2 penalty.
@@ -201,15 +202,46 @@ def _majority(graph: Graph) -> Iterator[Learner]:
 
 
 def _own(graph: Graph) -> Iterator[Learner]:
-    return _linear(graph, [graph.features])
+    features = _as_matrix(graph.features)
+    rows = features[np.flatnonzero(graph.train | graph.validation)]
+    return _linear(graph, [(rows, lambda weights: features @ weights)])
 
 
 def _smoothed(graph: Graph) -> Iterator[Learner]:
-    smoothing, smoothed = smoothing_matrix(graph, loops=True), graph.features
-    for hop in range(1, max(_HOPS) + 1):
-        smoothed = smoothing @ smoothed
-        if hop in _HOPS:
-            yield from _linear(graph, [smoothed])
+    smoothing = smoothing_matrix(graph, loops=True)
+    features = _as_matrix(graph.features)
+    shown = np.flatnonzero(graph.train | graph.validation)
+
+    def smooth(weights: np.ndarray, hops: int) -> np.ndarray:
+        said = features @ weights
+        for _ in range(hops):
+            said = smoothing @ said
+        return said
+
+    rows = smoothed_rows(smoothing, features, shown, _HOPS)
+    inputs = (
+        (own, functools.partial(smooth, hops=hops))
+        for hops, own in zip(_HOPS, rows, strict=True)
+    )
+    return _linear(graph, inputs)
+
+
+def smoothed_rows(
+    smoothing: sp.csr_array, features: Any, nodes: np.ndarray, hops: Sequence[int]
+) -> Iterator[np.ndarray]:
+    """Yield the rows [n, F] of some nodes in S^k X, for each of ascending numbers k."""
+    few = len(nodes) < features.shape[1]
+    if few:  # Where nodes are fewer than features: how much each node reads of all.
+        moved = np.zeros((smoothing.shape[0], len(nodes)), np.float32)
+        moved[nodes, np.arange(len(nodes))] = 1
+    else:
+        moved = features.toarray() if sp.issparse(features) else features
+    done = 0
+    for hop in hops:
+        for _ in range(done, hop):
+            moved = smoothing @ moved
+        done = hop
+        yield np.asarray(features.T @ moved).T if few else moved[nodes]
 
 
 def _propagation(graph: Graph) -> Iterator[Learner]:
@@ -243,22 +275,28 @@ def _votes(graph: Graph) -> Iterator[Learner]:
 
 
 def _iterative(graph: Graph) -> Iterator[Learner]:
-    mean, features = _mean(graph), graph.features
+    mean, features = _mean(graph), _as_matrix(graph.features)
     own = dict(zip(_STRENGTHS, _own(graph), strict=True))
 
     def with_labels(labels: np.ndarray) -> Any:
         if sp.issparse(features):
             return sp.csr_array(sp.hstack([features, labels]))
-        return np.hstack([np.asarray(features), labels])
+        return np.hstack([features, labels])
 
     def learn(nodes: np.ndarray, strength: float) -> np.ndarray:
         labels, shown = _known(graph), nodes[:, None]
         said = np.where(shown, labels, own[strength](nodes))
-        models = fit_logistic(graph, with_labels(mean @ said), strength, nodes)
+        rows = with_labels(mean @ said)[nodes]
+        (model,) = solve_logistic(
+            rows, graph.labels[nodes], graph.multilabel, [strength]
+        )
         for _ in range(_ROUNDS):
-            new = _predict_logistic(graph, models, with_labels(mean @ said))
-            said = np.where(shown, labels, new)
-        return _predict_logistic(graph, models, with_labels(mean @ said))
+            said = np.where(shown, labels, predict(model, mean @ said))
+        return predict(model, mean @ said)
+
+    def predict(model: Logistic, labels: np.ndarray) -> np.ndarray:
+        logits = model.logits(with_labels(labels))
+        return to_probabilities(logits, graph.multilabel).astype(np.float32)
 
     for strength in _STRENGTHS:
         yield functools.partial(learn, strength=strength)
@@ -312,74 +350,37 @@ def _as_learner(graph: Graph, base: Any) -> Learner:
     return lambda nodes: said
 
 
-def _linear(graph: Graph, inputs: Iterable[Any]) -> Iterator[Learner]:
-    """Yield logistic regressions on each matrix [N, F] with each strength of L2."""
+def _linear(
+    graph: Graph, inputs: Iterable[tuple[Any, Callable[[Any], Any]]]
+) -> Iterator[Learner]:
+    """Yield logistic regressions with each strength of L2, on each kind of input.
 
-    def learn(nodes: np.ndarray, matrix: Any, strength: float) -> np.ndarray:
-        models = fit_logistic(graph, matrix, strength, nodes)
-        return _predict_logistic(graph, models, matrix)
-
-    for matrix in inputs:
-        matrix = sp.csr_matrix(matrix) if sp.issparse(matrix) else np.asarray(matrix)
-        for strength in _STRENGTHS:
-            yield functools.partial(learn, matrix=matrix, strength=strength)
-
-
-@functools.cache
-def _threads() -> Any:
-    """Return what knows the libraries that use threads; finding them takes long."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def fit_logistic(
-    graph: Graph, matrix: Any, strength: float, nodes: np.ndarray
-) -> list[tuple[np.ndarray, Any]]:
-    """Return the classes that occur and a model of them; one per label if several.
-
-    The model is None where there is one class only.
+    An input is the rows [n, F] of training and validation nodes, and a function that
+    makes of weights what all nodes get by them.
     """
-    # Lazy: scikit-learn is slow to import.
-    from sklearn.linear_model import LogisticRegression
+    shown = np.flatnonzero(graph.train | graph.validation)
 
-    rows, labels = matrix[nodes], graph.labels[nodes]
-    columns = labels.T if graph.multilabel else [labels.argmax(axis=1)]
-    models = []
-    basis = None
-    # The solver's own matrices are tiny: threads would wait for each other, and round
-    # differently.
-    with _threads().limit(limits=1):
-        if not sp.issparse(rows) and 2 * rows.shape[0] <= rows.shape[1]:
-            # The best weights are sums of these rows: search their span, not all.
-            basis, rows = np.linalg.qr(rows.T.astype(np.float64))
-            rows = rows.T
-        for column in columns:
-            found, ids = np.unique(column, return_inverse=True)
-            model = None
-            if len(found) > 1:
-                model = LogisticRegression(C=strength, max_iter=300).fit(rows, ids)
-                if basis is not None:
-                    model.coef_ = model.coef_ @ basis.T
-                    model.n_features_in_ = matrix.shape[1]
-            models.append((found, model))
-    return models
+    def learn(nodes: np.ndarray, place: int, solved: Any, apply: Any) -> np.ndarray:
+        model = solved(nodes.tobytes())[place]
+        logits = apply(model.weights) + model.bias
+        return to_probabilities(logits, graph.multilabel).astype(np.float32)
+
+    for rows, apply in inputs:
+
+        @functools.lru_cache(maxsize=2)
+        def solved(chosen: bytes, rows: Any = rows) -> list[Logistic]:
+            nodes = shown[np.frombuffer(chosen, bool)[shown]]
+            own = rows[np.searchsorted(shown, nodes)]
+            return solve_logistic(
+                own, graph.labels[nodes], graph.multilabel, _STRENGTHS
+            )
+
+        for place in range(len(_STRENGTHS)):
+            yield functools.partial(learn, place=place, solved=solved, apply=apply)
 
 
-def _predict_logistic(
-    graph: Graph, models: list[tuple[np.ndarray, Any]], matrix: Any
-) -> np.ndarray:
-    """Return probabilities [N, C] by the models of `fit_logistic`."""
-    said = np.zeros((graph.num_nodes, graph.num_labels), np.float32)
-    for column, (found, model) in enumerate(models):
-        shares = np.ones((graph.num_nodes, 1))
-        if model is not None:
-            shares = model.predict_proba(matrix)
-        if graph.multilabel:
-            said[:, column] = shares[:, found == 1].sum(axis=1)
-        else:
-            said[:, found] = shares
-    return said
+def _as_matrix(features: Any) -> Any:
+    return sp.csr_array(features) if sp.issparse(features) else np.asarray(features)
 
 
 def _known(graph: Graph) -> np.ndarray:
