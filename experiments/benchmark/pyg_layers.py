@@ -73,8 +73,10 @@ def lstm(w: Weights) -> LstmByDegree:
 def sage(w: Weights, read: Read, aggr: str) -> torch.Tensor:
     """SAGEConv, whose sum of two parts is our concatenation if each has its columns."""
     (width, hidden), own = w["w_psi"].shape, w["w_phi"]
-    made = lstm(w) if aggr == "lstm" else aggr
-    layer = pyg.SAGEConv(len(own), 2 * hidden, made, bias=False, project=aggr == "max")
+    start = "mean" if aggr == "lstm" else aggr
+    layer = pyg.SAGEConv(len(own), 2 * hidden, start, bias=False, project=aggr == "max")
+    if aggr == "lstm":  # Afterwards: the layer draws new weights for what it is given.
+        layer.aggr_module = lstm(w)
     zeros = torch.zeros(hidden, len(own))
     layer.lin_r.weight.data = torch.cat([own.T, zeros])
     if aggr == "max":
