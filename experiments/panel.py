@@ -148,7 +148,7 @@ def _competitors(graph: Graph) -> Iterator[tuple[str, np.ndarray, float]]:
         begun = time.perf_counter()
         found = peer_probabilities(graph)
         spent = (time.perf_counter() - begun) / len(found)
-        for name, said in found.items():
+        for name, (_, said) in found.items():
             yield name, said, spent
 
 
@@ -181,7 +181,11 @@ def mlp(graph: Graph) -> np.ndarray:
 
 
 def peer_probabilities(graph: Graph) -> dict[str, np.ndarray]:
-    """Return the probabilities of PyTorch Geometric's models, by name."""
+    """Return the probabilities of PyTorch Geometric's models, by name: [2, N, C].
+
+    The first have learned from the training nodes, the second from validation nodes,
+    too.
+    """
     both = graph.undirected() if graph.directed else graph
     edges = both.adjacency.tocoo()
     features = graph.features

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hopf_jax import metrics
-from hopf_jax.baselines import BASELINES, predict_baseline, spelled
+from hopf_jax.baselines import BASELINES, Predictor, predict_baseline, spelled
 from hopf_jax.config import Choice, Config, Execution, Number, Whole
 from hopf_jax.fitting import fit, scale_features, with_settings
 from hopf_jax.graph import Graph, as_graph, check_value, draw_folds
@@ -85,16 +85,21 @@ class BaselineResult:
 
 
 def fit_baseline(
-    graph: Graph, name: str, config: Config | None = None
+    graph: Graph,
+    name: str,
+    config: Config | None = None,
+    *,
+    base: Predictor | np.ndarray | None = None,
 ) -> BaselineResult:
     """Fit a method of `hopf_jax.baselines.BASELINES` as `compare` does.
 
     Features are scaled as `fit` scales them, and labels decided for `Config.metric`.
+    `base` is what "correct-and-smooth" corrects, such as a `Result` of this graph.
     """
     # Its probabilities are not weighted, whatever the loss of the kernels beside it.
     config = dataclasses.replace(config or Config(), weighted_loss=False)
     (scaled,), _ = scale_features([graph], config)
-    said = predict_baseline(scaled, name)
+    said = predict_baseline(scaled, name, base)
     decision = make_decision(config, graph, said.held_out)
     scores = score(graph, said.final, config.scoring, decision)
     held = score(graph, said.held_out, config.scoring, decision)

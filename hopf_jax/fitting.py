@@ -45,7 +45,6 @@ from hopf_jax.kernels import (
     DEFAULT_MODEL,
     LINEAR_MODEL,
     SOLVED_MODELS,
-    VOTING_MODEL,
     Kernel,
     Net,
     find_kernel,
@@ -76,6 +75,7 @@ from hopf_jax.learning import (
     sizes_of,
     solve,
     start_iteration,
+    voting_model,
 )
 from hopf_jax.metrics import mean_loss
 from hopf_jax.parts import Parts, PartsResult, fit_parts
@@ -212,7 +212,7 @@ def fit(
             (result,) = fit_one(
                 folder, model=name, config=config, place=place, solved=solved
             )
-        record = {"model": name, **_evidence(result)}
+        record = {"model": name, **evidence_of(result)}
         record["seconds"] = time.perf_counter() - begun
         found.append((result, record, [str(each.message) for each in told]))
 
@@ -291,9 +291,45 @@ def _solved(
     (scaled,), _ = scale_features([graph], config)
     kernel = find_kernel(LINEAR_MODEL)
     team = make_team(readable(scaled, kernel, config, seed), kernel, config, seed)
-    votes = own[VOTING_MODEL].num_iterations if can_vote(team.graph) else 0
+    voting = own[voting_model(team.graph)]
+    votes = voting.num_iterations if can_vote(team.graph) else 0
     for name, solved in solve(team.graph, team.members, votes).items():
         yield name, dataclasses.replace(own[name], num_hops=solved.num_hops), solved
+
+
+def fit_solved(
+    graph: Graph,
+    config: Config,
+    *,
+    seed: int = 0,
+    execution: Execution | None = None,
+) -> list[Result]:
+    """Return the linear models that `fit` solves when it chooses a model.
+
+    None where the graph is too large, or settings ask for what only nets have.
+
+    Args:
+      graph: A graph with training nodes; with validation nodes or `Config.folds`.
+      config: Settings.
+      seed: Seed of the parts of a cross-validation.
+      execution: As in `fit`.
+    """
+    if not _has_linear_model(graph, config):
+        return []
+    fit_one = functools.partial(
+        _fit_teams,
+        [graph],
+        [seed],
+        lambda *_: None,
+        None,
+        execution=execution,
+        progress=False,
+        checkpoint_every=1,
+    )
+    return [
+        fit_one(model=name, config=chosen, solved=solved)[0]
+        for name, chosen, solved in _solved(graph, config, seed)
+    ]
 
 
 def _take_solved(
@@ -320,7 +356,7 @@ def _take_solved(
     return RunState((state,), None, len(state.iterations))
 
 
-def _evidence(result: Result) -> dict[str, float]:
+def evidence_of(result: Result) -> dict[str, float]:
     """Return the score and the loss by which models are chosen."""
     record = result.iterations[result.iteration - 1]
     name = "macro_f1" if result.config.metric in ("macro", "balanced") else "micro_f1"

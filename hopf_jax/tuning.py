@@ -2,6 +2,7 @@
 
 A trial is a `fit` with one model and drawn learning rate, weight decay and dropout.
 These three are data of the compiled programs, so that all trials of a model share them.
+Linear models are solved instead, for all numbers of hops and penalties.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from hopf_jax.config import Config, Execution, Number, Whole, check
-from hopf_jax.fitting import fit
+from hopf_jax.fitting import evidence_of, fit, fit_solved
 from hopf_jax.graph import Graph, complete_split
-from hopf_jax.kernels import TUNED_MODELS, Kernel, find_kernel
+from hopf_jax.kernels import SOLVED_MODELS, TUNED_MODELS, Kernel, find_kernel
 from hopf_jax.learning import identify
 from hopf_jax.results import Result
 from hopf_jax.runtime import (
@@ -56,11 +57,12 @@ class Tuning(Tabular):
     """What `tune` found; shown as a table of the best trials.
 
     Attributes:
-      result: The best model with its settings, fitted again.
+      result: The best model with its settings, fitted.
       model: Its name.
       config: Its settings.
       trials: One record per trial, in order: number, model, score and loss on held-out
         labels, state ("complete" or "pruned"), seconds, and the settings drawn.
+      solved: One record per linear model that was solved: model, score, loss, num_hops.
       seconds: Seconds of the search, without those of earlier calls it resumed.
     """
 
@@ -68,6 +70,7 @@ class Tuning(Tabular):
     model: str
     config: Config
     trials: tuple[dict[str, Any], ...]
+    solved: tuple[dict[str, Any], ...]
     seconds: float
 
     @functools.cached_property
@@ -108,8 +111,8 @@ class Tuning(Tabular):
     def _caption(self) -> str:
         stopped = sum(trial["state"] == "pruned" for trial in self.trials)
         return (
-            f"{len(self.trials)} trials, {stopped} of them stopped early; scores on "
-            "held-out labels in percent"
+            f"Best: {self.model}. {len(self.trials)} trials, {stopped} of them stopped "
+            "early; scores on held-out labels in percent"
         )
 
     def _remarks(self) -> str:
@@ -123,6 +126,10 @@ class Tuning(Tabular):
             score = f"{100 * trial['score']:.1f}"
             hops, loss = str(trial["num_hops"]), f"{trial['loss']:.3f}"
             cells.append((trial["model"], hops, score, loss, *numbers))
+        for each in self.solved:
+            score, loss = f"{100 * each['score']:.1f}", f"{each['loss']:.3f}"
+            about = (each["model"], str(each["num_hops"]), score, loss)
+            cells.append((*about, *["solved"] * len(_RANGES)))
         return cells
 
 
@@ -142,11 +149,14 @@ def tune(
 ) -> Tuning:
     """Search for the model and the settings that do best on held-out labels.
 
-    Models, learning rates, weight decays and dropout rates are proposed by Optuna's TPE
-    sampler; trials that fall behind are stopped early (successive halving). Held-out
-    labels are those of the validation nodes, or with `Config.folds`, and in a graph
-    without validation nodes, those of all parts of a cross-validation. Test nodes are
-    not looked at. Needs Optuna: `pip install "hopf-jax[tune]"`.
+    The first trials are those of every model with the settings given. Then models,
+    learning rates, weight decays and dropout rates are proposed by Optuna's TPE
+    sampler; trials that fall behind are stopped early (successive halving). Linear
+    models (sgc, i-sgc, i-sgc-mean) are solved, for all penalties and numbers of hops,
+    and are no trials. Held-out labels are those of all parts of a cross-validation over
+    training and validation nodes, as in `fit(graph)`; if there are thousands of labels,
+    or with `Config(folds=0)`, those of the validation nodes. Test nodes are not looked
+    at. Needs Optuna: `pip install "hopf-jax[tune]"`.
 
     Args:
       graph: A graph with some labels.
@@ -165,7 +175,7 @@ def tune(
       execution: Memory, chunk size and devices of every fit; the defaults if None.
 
     Returns:
-      A `Tuning`: the best `result`, fitted again, `trials`, `importances`, `plot()`.
+      A `Tuning`: the best `result`, `trials`, `importances`, `plot()`.
     """
     optuna = _import_optuna()
     check(Whole(1), "budget", budget)
@@ -173,16 +183,28 @@ def tune(
     if timeout is not None:
         check(Number(0), "timeout", timeout)
     names = [models] if isinstance(models, str) else list(models)
+    if linear := [name for name in names if name in SOLVED_MODELS]:
+        names = [name for name in names if name not in SOLVED_MODELS]
     kernels = {name: find_kernel(name) for name in names}
-    if not kernels:
+    if not kernels and not linear:
         raise ValueError("models is empty; give names from hopf_jax.MODELS.")
     config = Config() if config is None else config
-    graph, folds, _ = complete_split(graph, config.folds, seed)
+    graph, folds, _ = complete_split(graph, config.folds, seed, pool=True)
     config = dataclasses.replace(config, folds=folds or config.folds)
     execution = dataclasses.replace(execution or Execution(), shared_programs=True)
     settings = {n: dataclasses.asdict(_settings(k, config)) for n, k in kernels.items()}
     identity = _identity(graph, kernels, config, execution, seed)
     begun = time.perf_counter()
+    lock = threading.Lock()
+    kept: list[Any] = []  # The best trial: its value, number and result.
+    solved = []
+    if linear:
+        solved = fit_solved(graph, config, seed=seed, execution=execution)
+        if not solved and not names:
+            raise ValueError(
+                f"{linear[0]} cannot be solved: the graph is too large, or settings "
+                "ask for what only nets have. Add models of nets, such as 'appnp'."
+            )
 
     def run(trial: Any) -> float:
         started = time.perf_counter()
@@ -201,14 +223,14 @@ def tune(
             progress=False,
             execution=execution,
         )
-        record = result.iterations[result.iteration - 1]
-        score = record["scores"]["validation"][_score_name(chosen.metric)]
-        loss = record["validation_loss"]
-        about = {"score": score, "loss": loss, "num_hops": chosen.num_hops}
-        for key, value in about.items():
+        about = evidence_of(result)
+        with lock:  # Trials end in several threads.
+            if not kept or _value(about) > kept[0]:
+                kept[:] = [_value(about), trial.number, result]
+        for key, value in (about | {"num_hops": chosen.num_hops}).items():
             trial.set_user_attr(key, value)
         trial.set_user_attr("seconds", time.perf_counter() - started)
-        return score - _LOSS_COUNTS * min(loss, 100.0)
+        return _value(about)
 
     states = optuna.trial.TrialState
     counted = (states.COMPLETE, states.PRUNED)
@@ -221,14 +243,20 @@ def tune(
         warnings.simplefilter("ignore", HopfWarning)  # What is wrong with some trial.
         line = stack.enter_context(ProgressLine("tune", progress))
         ended = itertools.count(1)
-        lock = threading.Lock()
 
         def tell(*_: object) -> None:
-            with lock:  # Trials end in several threads.
+            with lock:
                 said = f"{next(ended)} of {left} trials"
                 line.say(said, said)
 
-        if left > 0:
+        if not study.get_trials(deepcopy=False):
+            for name in names:
+                given = {
+                    each: float(np.clip(getattr(config, each), low, high))
+                    for each, (low, high, _) in _RANGES.items()
+                }
+                study.enqueue_trial({"model": name, **given})
+        if left > 0 and names:
             study.optimize(
                 run,
                 n_trials=left,
@@ -240,20 +268,39 @@ def tune(
             )
     trials = tuple(_record(trial) for trial in study.get_trials(states=counted))
     done = [trial for trial in trials if trial["state"] == "complete"]
-    if not done:
+    if not done and not solved:
         failed = study.get_trials(states=(states.FAIL,))
         raise ValueError(
             f"None of {len(trials) + len(failed)} trials was completed. Raise budget "
             "or timeout; hopf_jax.fit says what is wrong with a model."
         )
-    best = max(done, key=lambda trial: trial["value"])
-    own = {name: best[name] for name in _RANGES}
-    chosen = dataclasses.replace(Config(**settings[best["model"]]), **own)
-    result = fit(
-        graph, best["model"], chosen, seed=seed, progress=False, execution=execution
+    names_of = {find_kernel(name): name for name in SOLVED_MODELS}
+    records = tuple(
+        {"model": names_of[each.kernel], "num_hops": each.config.num_hops}
+        | evidence_of(each)
+        for each in solved
     )
+    found = [*done, *records]
+    best = max(range(len(found)), key=lambda place: _value(found[place]))
+    if best >= len(done):
+        result = solved[best - len(done)]
+        model, chosen = str(records[best - len(done)]["model"]), result.config
+    else:
+        model, own = done[best]["model"], {name: done[best][name] for name in _RANGES}
+        chosen = dataclasses.replace(Config(**settings[model]), **own)
+        if kept and kept[1] == done[best]["number"]:
+            result = kept[2]
+        else:  # It was a trial of an earlier call.
+            result = fit(
+                graph, model, chosen, seed=seed, progress=False, execution=execution
+            )
     seconds = time.perf_counter() - begun
-    return Tuning(result, best["model"], chosen, trials, seconds)
+    return Tuning(result, model, chosen, trials, records, seconds)
+
+
+def _value(about: dict[str, Any]) -> float:
+    """Return what trials are compared by: the score, and of equals the loss."""
+    return float(about["score"] - _LOSS_COUNTS * min(about["loss"], 100.0))
 
 
 def _import_optuna() -> Any:

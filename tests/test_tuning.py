@@ -38,7 +38,9 @@ def test_trials_of_a_model_share_programs_and_the_best_is_fitted(made):
     found = search(12, workers=2)
     assert len(found.trials) == 12
     assert made.count("resident_epoch") == len({t["model"] for t in found.trials})
-    assert len({trial["dropout"] for trial in found.trials}) == 12
+    first, *others = found.trials[1:]  # Of both models: the settings given.
+    assert first["dropout"] == SHORT.dropout
+    assert len({trial["dropout"] for trial in others}) == 10
     best = found.table[0]
     assert best["value"] == max(trial["value"] for trial in found.table)
     assert found.model == best["model"]
@@ -77,6 +79,25 @@ def test_a_search_is_continued_and_not_mixed_up(tmp_path):
         assert log.read_bytes() == damaged
 
 
+def test_linear_models_are_solved_beside_the_trials():
+    config = dataclasses.replace(SHORT, num_iterations=Config.num_iterations)
+    found = tune(GRAPH, ["i-sgc", "appnp"], 1, config, progress=False, workers=1)
+    assert [each["model"] for each in found.solved] == ["sgc", "i-sgc"]
+    assert {trial["model"] for trial in found.trials} == {"appnp"}
+    assert "solved" in str(found) and f"Best: {found.model}" in str(found)
+    best = max((*found.table, *found.solved), key=lambda each: each["score"])
+    score = found.result.iterations[found.result.iteration - 1]["scores"]
+    np.testing.assert_allclose(score["validation"]["micro_f1"], best["score"])
+    alone = tune(GRAPH, "i-sgc", progress=False)
+    assert not alone.trials and alone.model in ("sgc", "i-sgc")
+    assert alone.config.folds == 5  # Training and validation labels, cross-validated.
+
+
+def test_few_programs_are_compiled(made):
+    tune(GRAPH, budget=4, progress=False, workers=1)
+    assert len(made) <= 10, made
+
+
 def test_without_validation_nodes_labels_are_cross_validated():
     graph = GRAPH.with_split()
     config = dataclasses.replace(SHORT, folds=2)
@@ -90,6 +111,7 @@ def test_wrong_arguments():
         ({"budget": 0}, "budget is 0"),
         ({"models": []}, "models is empty"),
         ({"models": ["gnc"]}, "No model is called 'gnc'"),
+        ({"models": "sgc", "config": SHORT}, "sgc cannot be solved"),
         ({"timeout": -1.0}, "timeout is -1"),
     ):
         with pytest.raises(ValueError, match=message):

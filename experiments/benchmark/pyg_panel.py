@@ -31,12 +31,13 @@ def main(source: str, target: str) -> None:
 
 
 def _tuned(model: type, given: np.lib.npyio.NpzFile) -> np.ndarray:
+    """Return probabilities [2, N, C], before and after validation nodes are learned."""
     found = []
     for decay, hidden in itertools.product(_DECAYS, _HIDDEN):
-        score, epochs, _ = _train(model, given, decay, hidden, None)
-        found.append((score, -decay, -hidden, epochs))
-    _, decay, hidden, epochs = max(found)
-    return _train(model, given, -decay, -hidden, epochs)[2]
+        score, epochs, said = _train(model, given, decay, hidden, None)
+        found.append(((score, -decay, -hidden, epochs), said))
+    (_, decay, hidden, epochs), held = max(found, key=lambda each: each[0])
+    return np.stack([held, _train(model, given, -decay, -hidden, epochs)[2]])
 
 
 def _train(

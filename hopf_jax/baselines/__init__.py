@@ -1,6 +1,12 @@
 """Simple methods to compare with, and the logistic regressions beneath them."""
 
-from hopf_jax.baselines.logistic import Logistic, solve_logistic, to_probabilities
+from hopf_jax.baselines.logistic import (
+    MOST_AXES,
+    Logistic,
+    principal_axes,
+    solve_logistic,
+    to_probabilities,
+)
 from hopf_jax.baselines.methods import (
     BASELINES,
     Learner,
@@ -12,6 +18,7 @@ from hopf_jax.baselines.methods import (
     label_propagation,
     logistic_regression,
     majority,
+    mean_matrix,
     predict_baseline,
     sgc_logistic,
     smoothed_rows,

@@ -16,7 +16,7 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 
 _CERTAIN = 20.0  # Logit of a label that all, or no, rows have.
 _NEGLIGIBLE = 1e-10  # Share of the largest variance, of axes that are left out.
-_MOST_AXES = 3000  # Beyond, rows are read as they are.
+MOST_AXES = 3000  # Beyond, rows are read as they are.
 _STEPS = 200
 _EXACT = 1e-7  # Relative decrease of the loss that ends the search.
 
@@ -82,6 +82,12 @@ def solve_logistic(
     return found
 
 
+def principal_axes(rows: Any) -> np.ndarray:
+    """Return the axes [F, r] of the space that the differences of rows [n, F] span."""
+    axes = _principal(rows)[0]
+    return np.eye(rows.shape[1]) if axes is None else axes
+
+
 def _principal(rows: Any) -> tuple[np.ndarray | None, np.ndarray, Any]:
     """Return axes [F, r], the mean row [F], and centred rows on these axes [n, r].
 
@@ -89,7 +95,7 @@ def _principal(rows: Any) -> tuple[np.ndarray | None, np.ndarray, Any]:
     """
     count, width = rows.shape
     rows = sp.csr_array(rows, dtype=np.float64) if sp.issparse(rows) else rows
-    if min(count, width) > _MOST_AXES:
+    if min(count, width) > MOST_AXES:
         return None, np.zeros(width), rows
     centre = np.asarray(rows.mean(axis=0), np.float64).ravel()
     rows = rows if sp.issparse(rows) else rows.astype(np.float64) - centre

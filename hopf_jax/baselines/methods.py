@@ -98,8 +98,9 @@ def correct_and_smooth(
 
     Args:
       graph: The graph, with training and validation nodes.
-      base: The predictions that are corrected: a `Result` of this graph, probabilities
-        [N, C], or a function that learns from nodes; logistic regression if None.
+      base: The predictions that are corrected: a `Result` of this graph (of labelled
+        nodes, those of its cross-validation, if there was one), probabilities [N, C],
+        or a function that learns from nodes; logistic regression if None.
 
     >>> import hopf_jax
     >>> from hopf_jax.datasets import make_planted
@@ -145,11 +146,13 @@ BASELINES: Mapping[str, Callable[[Graph], np.ndarray]] = types.MappingProxyType(
 )
 
 
-def predict_baseline(graph: Graph, name: str) -> Predictions:
+def predict_baseline(
+    graph: Graph, name: str, base: Learner | Predictor | np.ndarray | None = None
+) -> Predictions:
     """Return what a method of `BASELINES` predicts before and after it is refitted.
 
     The first, which has not seen the labels of validation nodes, is to be judged by
-    these; the second is to be used.
+    these; the second is to be used. `base` is that of `correct_and_smooth`.
     """
     learners: dict[Any, Callable[[Graph], Iterator[Learner]]] = {
         majority: _majority,
@@ -160,7 +163,12 @@ def predict_baseline(graph: Graph, name: str) -> Predictions:
         sgc_logistic: _smoothed,
         correct_and_smooth: _corrected,
     }
-    return best_of(graph, learners[BASELINES[name]](graph))
+    method = BASELINES[name]
+    if base is None:
+        return best_of(graph, learners[method](graph))
+    if method is not correct_and_smooth:
+        raise ValueError(f"{name} has no base; correct-and-smooth has.")
+    return best_of(graph, _corrected(graph, base))
 
 
 def best_of(graph: Graph, learners: Iterable[Learner]) -> Predictions:
@@ -256,7 +264,7 @@ def _propagation(graph: Graph) -> Iterator[Learner]:
 
 
 def _votes(graph: Graph) -> Iterator[Learner]:
-    mean = _mean(graph)
+    mean = mean_matrix(graph)
     alone = np.asarray(mean.sum(axis=1)) == 0
 
     def learn(nodes: np.ndarray, decay: float) -> np.ndarray:
@@ -275,7 +283,7 @@ def _votes(graph: Graph) -> Iterator[Learner]:
 
 
 def _iterative(graph: Graph) -> Iterator[Learner]:
-    mean, features = _mean(graph), _as_matrix(graph.features)
+    mean, features = mean_matrix(graph), _as_matrix(graph.features)
     own = dict(zip(_STRENGTHS, _own(graph), strict=True))
 
     def with_labels(labels: np.ndarray) -> Any:
@@ -338,7 +346,11 @@ def _as_learner(graph: Graph, base: Any) -> Learner:
     if base is None:
         return _best(graph, _own(graph))[0]
     if hasattr(base, "predict_proba"):
+        crossed = getattr(base, "cross_validated", None)
         base = base.predict_proba()
+        if crossed is not None:  # Errors of nets that did not see these labels.
+            base = base.copy()
+            base[crossed[0]] = crossed[1]
     elif callable(base):
         return base
     said = np.asarray(base, np.float32)
@@ -395,7 +407,7 @@ def _both_ways(graph: Graph) -> Any:
     return matrix.maximum(matrix.T.tocsr()) if graph.directed else matrix
 
 
-def _mean(graph: Graph) -> sp.csr_array:
+def mean_matrix(graph: Graph) -> sp.csr_array:
     """Return D^-1 A of the symmetric A; rows of isolated nodes are 0."""
     matrix = _both_ways(graph)
     degree = np.asarray(matrix.sum(axis=1))

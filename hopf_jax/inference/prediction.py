@@ -51,7 +51,8 @@ def predict_own(
     # Kernels that do not iterate predict once, so that one program gains little, and it
     # would round differently for symmetric aggregators.
     constant = net.kernel.constant
-    if whole.single and net.kernel.iterative and not constant:
+    at_once = net.kernel.iterative or whole.few_programs
+    if whole.single and at_once and not constant:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)
         found = _predict_at_once(net, with_hidden, params, chunk.batch, x, summary)
@@ -140,6 +141,8 @@ class _ChunkSteps:
         # kernels that do not read it.
         apart = h is not None and "h0" in kernel.phi + kernel.psi
         read = (h0 if apart else h), h
+        if not kernel.learned_hops:  # From the second on, linear hops are one program.
+            k = min(k, max(2, kernel.skip_from))
         parts = (
             (c, _hop(self.net, k, self.params, c.batch, self._signals(c, *read)))
             for c in self.whole.chunks(away)

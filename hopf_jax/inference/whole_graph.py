@@ -65,6 +65,8 @@ class WholeGraph:
         self.graph, self.shared = graph, own is not None or counts is not None
         self._hoods = Neighborhoods(graph, 1)
         self._kept: dict[Any, Any] = {}
+        # Predict by one program per kernel: fewer to compile, rounded differently.
+        self.few_programs = False
         if not self.shared:
             self.counts: tuple[int, ...] = (graph.num_nodes,)
             self.bounds = chunk_bounds(graph.indptr, chunk_edges)

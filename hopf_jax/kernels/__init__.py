@@ -18,6 +18,7 @@ from hopf_jax.kernels.table import (
     DEFAULT_MODEL,
     FIRST_MODELS,
     LINEAR_MODEL,
+    MEAN_VOTING_MODEL,
     MODELS,
     SOLVED_MODELS,
     TUNED_MODELS,

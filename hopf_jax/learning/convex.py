@@ -14,14 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hopf_jax.baselines import (
+    MOST_AXES,
+    Logistic,
+    principal_axes,
     smoothed_rows,
     smoothing_matrix,
     solve_logistic,
     to_probabilities,
 )
 from hopf_jax.graph import Graph
-from hopf_jax.kernels import LINEAR_MODEL, VOTING_MODEL
+from hopf_jax.kernels import LINEAR_MODEL, MEAN_VOTING_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
+from hopf_jax.learning.mean_votes import vote_by_regression
 from hopf_jax.learning.population import Member
 from hopf_jax.learning.stopping import likely_best
 from hopf_jax.learning.votes import sample_edges, vote
@@ -30,8 +34,10 @@ from hopf_jax.metrics import f1_scores, mean_loss
 _HOPS = (0, 1, 2, 4, 10)
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # Inverse strengths of the L2 penalty.
 _SCALES = (0.1, 0.3, 1.0)  # How far votes are believed.
-_MOST_VALUES = 20_000_000  # Of a dense feature matrix.
-_MOST_PRODUCTS = 200_000_000  # Of edges and features, per hop.
+_SHARES = (0.3, 1.0, 3.0)  # Of the size of features that mean labels are scaled to.
+_MOST_FEATURES = 200_000_000  # Values of all features, as the kernel reads them.
+_MOST_VALUES = 20_000_000  # Of the features of labelled nodes.
+_MOST_PRODUCTS = 1_000_000_000  # Of edges and columns that are smoothed, per hop.
 _MOST_VOTES = 20_000_000  # Of edges and labels, per iteration.
 
 
@@ -55,22 +61,47 @@ class _Regression(NamedTuple):
     """Logistic regressions on features smoothed over some hops, one per member."""
 
     num_hops: int
-    params: list[Params]
-    logits: list[np.ndarray]  # Of each member, [N, C].
+    strength: float
+    axes: np.ndarray | None  # [F, r] that weights are of; None for the features.
+    models: list[Logistic]
+    said: list[np.ndarray]  # Of each member, [N, C], of labelled nodes.
     evidence: tuple[float, float]
+
+    @property
+    def params(self) -> list[Params]:
+        """Weights of each member, as the kernel has them."""
+        axes = self.axes
+        return [
+            {
+                "w_output": each.weights if axes is None else axes @ each.weights,
+                "b_output": each.bias,
+            }
+            for each in self.models
+        ]
 
 
 def can_solve(graph: Graph) -> bool:
     """Return whether a graph is small enough to be solved in seconds."""
-    values = graph.num_nodes * graph.num_features
-    products = graph.num_edges * graph.num_features
-    return values <= _MOST_VALUES and products <= _MOST_PRODUCTS
+    labelled = int((graph.train | graph.validation).sum())
+    # Of either what each node reads of all, or features, whichever is narrower.
+    products = graph.num_edges * min(graph.num_features, labelled)
+    return (
+        graph.num_nodes * graph.num_features <= _MOST_FEATURES
+        and labelled * graph.num_features <= _MOST_VALUES
+        and products <= _MOST_PRODUCTS
+    )
 
 
 def can_vote(graph: Graph) -> bool:
     """Return whether the votes of neighbours can be learned in seconds."""
-    votes = graph.num_edges * graph.num_labels
-    return not graph.multilabel and 0 < votes <= _MOST_VOTES
+    labelled = int((graph.train | graph.validation).sum())
+    few = not graph.multilabel or min(labelled, graph.num_features) <= MOST_AXES
+    return few and 0 < graph.num_edges * graph.num_labels <= _MOST_VOTES
+
+
+def voting_model(graph: Graph) -> str:
+    """Return the name of the solved kernel with votes."""
+    return MEAN_VOTING_MODEL if graph.multilabel else VOTING_MODEL
 
 
 def solve(
@@ -96,61 +127,86 @@ def solve(
 
     found = list(_regressions(graph, members))
     chosen = best(found)
-    said = [[to_probabilities(each, graph.multilabel) for each in chosen.logits]]
     solutions = {
         LINEAR_MODEL: Solution(
             chosen.num_hops,
             [chosen.params],
             chosen.evidence,
-            _records(graph, members, said),
+            _records(graph, members, [chosen.said]),
         )
     }
     if num_iterations:
-        # The best without neighbours, the best with them, and what says nothing.
+        # The best without neighbours, and the best with them.
         alone = [each for each in found if not each.num_hops]
-        bases = [best(alone), _prior(graph, members)]
-        if len(alone) < len(found):
-            bases.append(best([each for each in found if each.num_hops]))
+        beyond = [each for each in found if each.num_hops]
+        bases = [best(each) for each in (alone, beyond) if each]
+        if not graph.multilabel:  # Also what says nothing.
+            bases.insert(1, _prior(graph, members))
         voted = list(_voted(graph, members, bases, num_iterations))
-        solutions[VOTING_MODEL] = best(voted)
+        solutions[voting_model(graph)] = best(voted)
     return solutions
 
 
 def _regressions(graph: Graph, members: Sequence[Member]) -> Iterator[_Regression]:
     """Yield regressions for all numbers of hops and strengths of the penalty."""
     numbers = _HOPS if graph.num_edges else (0,)
-    every = np.arange(graph.num_nodes)
-    smoothing = smoothing_matrix(graph, loops=True)
-    smoothed = smoothed_rows(smoothing, graph.features, every, numbers)
+    shown, smoothing = _labelled(members), smoothing_matrix(graph, loops=True)
+    smoothed = smoothed_rows(smoothing, graph.features, shown, numbers)
     for hops, rows in zip(numbers, smoothed, strict=True):
-        paths = []
-        for member in members:
-            known, labels = member.graph.train, member.graph.labels
-            paths.append(
-                solve_logistic(rows[known], labels[known], graph.multilabel, _STRENGTHS)
+        axes = None
+        if len(shown) < min(
+            rows.shape[1], MOST_AXES
+        ):  # Members share the space of their differences.
+            axes = principal_axes(rows).astype(np.float32)
+            rows = rows @ axes
+        paths = [
+            solve_logistic(
+                rows[member.graph.train[shown]],
+                graph.labels[shown[member.graph.train[shown]]],
+                graph.multilabel,
+                _STRENGTHS,
             )
-        for found in zip(*paths, strict=True):
-            params = [
-                {"w_output": each.weights, "b_output": each.bias} for each in found
-            ]
-            logits = [each.logits(rows) for each in found]
-            said = [to_probabilities(each, graph.multilabel) for each in logits]
+            for member in members
+        ]
+        for strength, found in zip(_STRENGTHS, zip(*paths, strict=True), strict=True):
+            said = []
+            for each in found:
+                own = np.zeros(graph.labels.shape, np.float32)
+                own[shown] = to_probabilities(each.logits(rows), graph.multilabel)
+                said.append(own)
             evidence = _evidence(graph, members, said)
-            yield _Regression(hops, params, logits, evidence)
+            yield _Regression(hops, strength, axes, list(found), said, evidence)
+
+
+def _labelled(members: Sequence[Member]) -> np.ndarray:
+    masks = [member.graph.train | member.graph.validation for member in members]
+    return np.flatnonzero(np.any(masks, axis=0))
+
+
+def _logits(graph: Graph, params: Sequence[Params], num_hops: int) -> list[np.ndarray]:
+    """Return the logits [N, C] of each member, of all nodes."""
+    weights = np.concatenate([own["w_output"] for own in params], axis=1)
+    found = _smoothed(graph, np.asarray(graph.features @ weights), num_hops)
+    parts = np.split(found, len(params), axis=1)
+    return [part + own["b_output"] for part, own in zip(parts, params, strict=True)]
+
+
+def _smoothed(graph: Graph, values: np.ndarray, num_hops: int) -> np.ndarray:
+    smoothing = smoothing_matrix(graph, loops=True)
+    for _ in range(num_hops):
+        values = np.asarray(smoothing @ values, np.float32)
+    return values
 
 
 def _prior(graph: Graph, members: Sequence[Member]) -> _Regression:
     """Return the regression that knows the shares of labels only."""
-    params, logits = [], []
+    models = []
     for member in members:
         labels = member.graph.labels[member.graph.train]
         shares = (labels.sum(axis=0) + 0.5) / (len(labels) + 0.5 * graph.num_labels)
         weights = np.zeros((graph.num_features, graph.num_labels), np.float32)
-        bias = np.log(shares).astype(np.float32)
-        params.append({"w_output": weights, "b_output": bias})
-        logits.append(np.tile(bias, (graph.num_nodes, 1)))
-    said = [to_probabilities(each, graph.multilabel) for each in logits]
-    return _Regression(0, params, logits, _evidence(graph, members, said))
+        models.append(Logistic(weights, np.log(shares).astype(np.float32)))
+    return _Regression(0, 1.0, None, models, [], (0.0, 0.0))
 
 
 def _voted(
@@ -160,28 +216,90 @@ def _voted(
     num_iterations: int,
 ) -> Iterator[Solution]:
     """Yield regressions with the votes of neighbours, believed more or less."""
+    if graph.multilabel:
+        yield from _regressed(graph, members, bases, num_iterations)
+        return
     edges = sample_edges(graph)
-    for base, scale, alike in itertools.product(bases, _SCALES, (True, False)):
-        found = [
-            vote(member.graph, edges, logits, scale, num_iterations, alike)
-            for member, logits in zip(members, base.logits, strict=True)
-        ]
-        params = [
-            [
-                own | {"w_output": np.concatenate([own["w_output"], each.votes[t].T])}
-                for own, each in zip(base.params, found, strict=True)
+    for base in bases:
+        first = base.params
+        every = _logits(graph, first, base.num_hops)
+        for scale, alike in itertools.product(_SCALES, (True, False)):
+            found = [
+                vote(member.graph, edges, logits, scale, num_iterations, alike)
+                for member, logits in zip(members, every, strict=True)
             ]
-            for t in range(num_iterations)
-        ]
-        said = [
-            [each.probabilities[t] for each in found] for t in range(num_iterations)
-        ]
-        yield Solution(
-            base.num_hops,
-            params,
-            _evidence(graph, members, said[-1]),
-            _records(graph, members, said),
-        )
+            params = [
+                [
+                    own
+                    | {"w_output": np.concatenate([own["w_output"], each.votes[t].T])}
+                    for own, each in zip(first, found, strict=True)
+                ]
+                for t in range(num_iterations)
+            ]
+            said = [
+                [each.probabilities[t] for each in found] for t in range(num_iterations)
+            ]
+            yield _solution(graph, members, base.num_hops, params, said)
+
+
+def _regressed(
+    graph: Graph,
+    members: Sequence[Member],
+    bases: Sequence[_Regression],
+    num_iterations: int,
+) -> Iterator[Solution]:
+    """Yield regressions on features and on the mean of the neighbours' labels."""
+    for base in bases:
+        axes = base.axes
+        if axes is None:
+            axes = np.eye(graph.num_features, dtype=np.float32)
+        inputs = np.asarray(graph.features @ axes)
+        inputs = _smoothed(graph, inputs, base.num_hops)
+        bare = base.params
+        every = _logits(graph, bare, base.num_hops)
+        size = float(np.sqrt((inputs**2).sum(axis=1).mean())) or 1.0
+        for scale in _SHARES:
+            found = [
+                vote_by_regression(
+                    member.graph,
+                    inputs,
+                    to_probabilities(logits, graph.multilabel),
+                    scale * size,
+                    base.strength,
+                    num_iterations,
+                )
+                for member, logits in zip(members, every, strict=True)
+            ]
+            first = [
+                own
+                | {"w_output": np.pad(own["w_output"], ((0, graph.num_labels), (0, 0)))}
+                for own in bare
+            ]
+            params = [first] + [
+                [
+                    {
+                        "w_output": np.concatenate([axes @ each.own[t], each.votes[t]]),
+                        "b_output": each.bias[t],
+                    }
+                    for each in found
+                ]
+                for t in range(num_iterations - 1)
+            ]
+            said = [
+                [each.probabilities[t] for each in found] for t in range(num_iterations)
+            ]
+            yield _solution(graph, members, base.num_hops, params, said)
+
+
+def _solution(
+    graph: Graph,
+    members: Sequence[Member],
+    num_hops: int,
+    params: list[list[Params]],
+    said: list[list[np.ndarray]],
+) -> Solution:
+    evidence = _evidence(graph, members, said[-1])
+    return Solution(num_hops, params, evidence, _records(graph, members, said))
 
 
 def _evidence(

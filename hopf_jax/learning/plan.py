@@ -56,7 +56,9 @@ class Plan:
         """Return the graph in chunks; in a job of several processes, its own share."""
         count = jax.process_count()
         if count == 1:
-            return WholeGraph(graph, self.chunk_edges)
+            whole = WholeGraph(graph, self.chunk_edges)
+            whole.few_programs = self.shared_programs
+            return whole
         own = process_share(graph.indptr, jax.process_index(), count)
         return WholeGraph(graph, self.chunk_edges, own, self.halo)
 

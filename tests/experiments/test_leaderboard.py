@@ -3,9 +3,11 @@
 import concurrent.futures
 import json
 
+import numpy as np
 import pytest
 
 from experiments import leaderboard
+from tests import graphs
 
 FOLDS = {
     fold: {
@@ -35,6 +37,23 @@ def test_the_summary_compares_with_the_best_baseline():
     page = leaderboard.as_html({"a<b": board}, {"seed": 0}, "abc")
     assert "a&lt;b" in page and "Commit abc; seed 0" in page
     assert "<tr class=ours><td>tuned</td>" in page
+
+
+def test_labels_are_decided_for_each_score_by_held_out_nodes():
+    graph = graphs.tiny(multilabel=True)
+    said = np.where(graph.labels > 0, 0.3, 0.1).astype(np.float32)
+    nodes = np.flatnonzero(graph.validation)
+    scores = leaderboard._percent(graph, said, nodes, said[nodes], 0.0)
+    assert scores["counted_micro_f1"] == 100  # The right order, whatever the threshold.
+    wrong = leaderboard._percent(graph, said, nodes, 1 - said[nodes], 0.0)
+    assert wrong["micro_f1"] < scores["micro_f1"]
+
+
+def test_groups_are_chosen_by_name(capsys):
+    assert leaderboard.groups_named("solved,peer") == ("solved", "peer")
+    with pytest.raises(SystemExit):
+        leaderboard.main(["--groups", "solvd"])
+    assert "give some of baselines" in capsys.readouterr().err
 
 
 def test_a_run_writes_a_page_and_is_not_repeated(tmp_path, monkeypatch, capsys):
@@ -69,6 +88,7 @@ def test_a_run_writes_a_page_and_is_not_repeated(tmp_path, monkeypatch, capsys):
         leaderboard.PRINTED,
         *leaderboard.BASELINES,
     }
+    assert all(line["folds"] == 1 for line in board.values())
     assert all(0 <= line["micro_f1"] <= 100 for line in board.values())
     assert {"commit", "command", "settings"} <= set(found)
     assert "planted" in (tmp_path / "leaderboard/leaderboard.html").read_text()

@@ -30,6 +30,7 @@ TABLE_1 = {
 LATER = {
     "sgc": (("h",), "symmetric", ("h",), False, False, 0),
     "i-sgc": (("h",), "symmetric", ("h",), False, True, 0),
+    "i-sgc-mean": (("h",), "symmetric", ("h",), False, True, 0),
     "sign": (("h",), "symmetric", ("h",), False, False, 0),
     "appnp": (("h0",), "symmetric-loops", ("h",), False, False, 0),
     "gpr-gnn": (("h",), "symmetric", ("h",), False, False, 0),
@@ -38,7 +39,7 @@ LATER = {
     "gin": (("h",), "sum", ("h",), True, False, 0),
 }
 WITH_INPUT_LAYER = {"rwr", "appnp", "gpr-gnn", "gcnii"}
-LINEAR = {"wl", "rwr", "sgc", "i-sgc", "sign", "appnp", "gpr-gnn"}
+LINEAR = {"wl", "rwr", "sgc", "i-sgc", "i-sgc-mean", "sign", "appnp", "gpr-gnn"}
 
 
 def test_the_rows_are_the_papers_and_those_of_later_models():
@@ -59,13 +60,13 @@ def test_the_rows_are_the_papers_and_those_of_later_models():
         assert row.identity == (0.5 if name == "gcnii" else 0), name
         reads_out = {"sign": "each", "gpr-gnn": "weighted"}.get(name, "last")
         assert row.reads_out == reads_out, name
-        assert row.votes == (total if name == "i-sgc" else None), name
+        assert row.votes == {"i-sgc": total, "i-sgc-mean": mean}.get(name), name
 
 
 def test_gates():
     degree = np.array([0.0, 1, 3], np.float32)
     for name, row in MODELS.items():
-        if name in {"gcn", "gcn-s", "sgc", "i-sgc", "sign", "gpr-gnn"}:
+        if name in {"gcn", "gcn-s", "sgc", "i-sgc", "i-sgc-mean", "sign", "gpr-gnn"}:
             np.testing.assert_allclose(row.alpha(degree), [1, 1 / 2, 1 / 4])
         elif name in {"rwr", "appnp", "gcnii"}:
             assert row.alpha(degree) + row.beta(degree) == 1  # Eq. 8.
@@ -86,9 +87,9 @@ def test_reach_and_depth():
     layers = {name: row.num_layers(3) for name, row in MODELS.items()}
     assert layers.pop("ss-ica") == 1
     assert set(layers.values()) == {3}
-    for name, row in MODELS.items():
+    for row in MODELS.values():
         assert row.num_layers(0) == 0
-        assert row.reach(0) == (name == "i-sgc")  # The labels of neighbours.
+        assert row.reach(0) == (row.votes is not None)  # The labels of neighbours.
 
 
 def test_rows_are_hashable_and_fixed():
