@@ -14,7 +14,7 @@ from hopf_jax.cli import tables
 from hopf_jax.config import check_fields
 from hopf_jax.graph import Graph
 from hopf_jax.results import Result, load_with_notes, save
-from hopf_jax.runtime import read_json, sha256
+from hopf_jax.runtime import MALFORMED, read_json, sha256
 
 _RESULT = "result.npz"
 _DESCRIPTION = "model.json"  # Of version 0.1; results hold it now.
@@ -182,7 +182,7 @@ def load_model(folder: pathlib.Path) -> tuple[Result, ReadSettings]:
         path = _part(folder, _DESCRIPTION)
     try:
         settings = ReadSettings(**reading or _read_description(folder))
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (*MALFORMED, OSError) as error:
         raise ValueError(f"{path} cannot be read: {error}.") from None
     if len(settings.nodes) != len(result.probabilities):
         raise ValueError(f"{path} does not list the nodes that were fitted.")

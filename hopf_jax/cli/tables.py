@@ -24,6 +24,7 @@ import scipy.sparse as sp
 
 from hopf_jax.graph import SPLITS, Graph, check_sparse, prefers_sparse
 from hopf_jax.runtime import (
+    MALFORMED,
     check_limit,
     load_npz,
     open_text,
@@ -324,7 +325,7 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
             data, indices, indptr, shape = (arrays[name] for name in _CSR)
             matrix = sp.csr_array((data, indices, indptr), tuple(shape))
             check_sparse(matrix, "the matrix")
-        except (ValueError, TypeError, IndexError) as error:
+        except MALFORMED as error:
             reason = str(error).rstrip(".")
             raise ValueError(f"{path} does not hold a CSR matrix: {reason}.") from None
     else:

@@ -20,7 +20,7 @@ from hopf_jax.datasets.contents import Contents
 from hopf_jax.datasets.locks import locked, write_locked
 from hopf_jax.datasets.registry import Dataset, Layout
 from hopf_jax.graph import check_sparse
-from hopf_jax.runtime import load_npz, map_npy, read_json, sha256
+from hopf_jax.runtime import MALFORMED, load_npz, map_npy, read_json, sha256
 
 # Part of the name of every cached file: raise it when the conversion changes.
 VERSION = 1
@@ -162,6 +162,6 @@ def load(folder: Path, name: str, notes: Path) -> Contents | None:
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, LookupError) as error:
+    except (*MALFORMED, OSError) as error:
         _log.warning("Making %s again: %s", path, error)
         return None

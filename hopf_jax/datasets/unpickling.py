@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hopf_jax.graph import check_sparse
+from hopf_jax.runtime import MALFORMED
 
 # What graphs consist of: containers, numbers, texts, and the objects below.
 _OPCODES = frozenset(
@@ -194,7 +195,7 @@ def _make_array(stored: Any) -> np.ndarray:
             raise ValueError(f"{len(raw)} bytes for shape {shape}")
         array = np.frombuffer(raw, found)
         array = array.reshape(shape, order="F" if fortran_order else "C")
-    except (ValueError, TypeError, AttributeError, LookupError) as error:
+    except MALFORMED as error:
         raise pickle.UnpicklingError(f"an array is damaged: {error}") from None
     return array.astype(found.newbyteorder("="))
 

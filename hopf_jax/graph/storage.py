@@ -30,7 +30,7 @@ from hopf_jax.graph.validation import (
     refuse_first,
     refuse_where,
 )
-from hopf_jax.runtime import check_encoding, map_npy, new_folder, read_json
+from hopf_jax.runtime import MALFORMED, check_encoding, map_npy, new_folder, read_json
 
 _FORMAT = 1
 GRAPH_FILE = "graph.json"
@@ -91,7 +91,7 @@ def open_graph(folder: str | os.PathLike, *, check: bool = True) -> Graph:
             f"{folder} is not a graph written by this library: {error.filename} is "
             "missing."
         ) from error
-    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+    except (*MALFORMED, OSError) as error:
         raise ValueError(
             f"{folder} is not a graph written by this library: {error}"
         ) from error

@@ -24,6 +24,7 @@ from hopf_jax.graph import (
 )
 from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import (
+    MALFORMED,
     load_npz,
     map_npy,
     read_json,
@@ -457,7 +458,7 @@ def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:
     arrays = load_npz(path)
     try:
         return Scaling.unpack(str(arrays.pop("kind")), arrays, names)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except MALFORMED as error:
         raise ValueError(f"{path} does not hold a scaling: {error}.") from error
 
 
@@ -491,7 +492,7 @@ def open_parts(folder: str | os.PathLike, *, check: bool = True) -> Parts:
         )
     try:
         return _read(folder, read_json(path), check)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except MALFORMED as error:
         raise ValueError(f"{path} cannot be read: {error}.") from error
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from hopf_jax.parts.manifest import Part, folder_of
 from hopf_jax.runtime import (
+    MALFORMED,
     create_npy,
     map_npy,
     new_folder,
@@ -69,7 +70,7 @@ class Store:
         try:
             if sha256(folder / f"{name}.npy") != read_json(folder / _DIGESTS)[name]:
                 raise ValueError(f"{name}.npy has another sha256")
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (*MALFORMED, OSError) as error:
             raise ValueError(
                 f"{folder} is needed to resume, but cannot be read: {error}. All "
                 "processes must see the workdir of the run that was stopped."

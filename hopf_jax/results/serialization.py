@@ -26,18 +26,13 @@ from hopf_jax.kernels import (
 from hopf_jax.results.calibration import Calibration
 from hopf_jax.results.decisions import Decision
 from hopf_jax.results.result import Result, make_net
-from hopf_jax.runtime import is_main, load_npz, write_atomically
+from hopf_jax.runtime import MALFORMED, is_main, load_npz, write_atomically
 
 _FORMAT = 3
 _OLDER = (1, 2)  # Without a calibration; without a scaling or a decision.
 _SCALING = "scaling"
 _CROSS_VALIDATED = ("cross_validated/nodes", "cross_validated/probabilities")
 _SECONDS = "seconds"  # Not saved, so that the same run saves the same bytes.
-# What contents of the wrong kind raise, where they are taken apart.
-_MALFORMED = (
-    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-    RecursionError,
-)
 
 
 def save(
@@ -128,7 +123,7 @@ def load_with_notes(
             weights[range(1, len(weights) + 1).index(int(number))][part] = array
         if kernel is None:  # Any aggregator: it is looked up below, with its own error.
             kernel_from_json(meta["row"] | {"aggregate": "mean"})
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise ValueError(
             f"{os.fspath(path)} is not a result saved by this library: "
             f"{str(error).rstrip('.')}."

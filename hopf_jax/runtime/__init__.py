@@ -46,6 +46,7 @@ from hopf_jax.runtime.text_tables import (
     text_table,
 )
 from hopf_jax.runtime.untrusted import (
+    MALFORMED,
     check_encoding,
     check_limit,
     load_npz,

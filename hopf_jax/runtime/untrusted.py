@@ -32,6 +32,12 @@ _LEAST_LIMIT = 64 << 20
 _LEAST_LIMIT_OF_TEXT = 16 << 20  # Its cells take many times their characters.
 _EXPANSION = 100
 
+# What contents of the wrong kind raise, where they are taken apart.
+MALFORMED = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    RecursionError,
+)
+
 _MAX_HEADER = 1 << 16
 _MAX_DIRECTORY = 16 << 20  # Some hundred thousand members.
 _READ_AT_ONCE = 1 << 20
