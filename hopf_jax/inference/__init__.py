@@ -3,6 +3,7 @@
 from hopf_jax.inference.kept_replay import Followed, KeptFeatures, KeptReplay
 from hopf_jax.inference.prediction import predict_logits, predict_own
 from hopf_jax.inference.summaries import (
+    Known,
     as_read,
     complete_iteration,
     first_summaries,

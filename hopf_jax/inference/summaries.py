@@ -31,6 +31,14 @@ class Labelled(Protocol):
         """Whether nodes have several labels."""
 
 
+class Known(NamedTuple):
+    """The labels of some nodes, as summaries read them of a graph."""
+
+    train: np.ndarray
+    labels: np.ndarray
+    multilabel: bool
+
+
 def _pieces(count: int) -> Iterator[slice]:
     """Yield slices of rows, so that fewer copies of [N, C] are in memory."""
     for start in range(0, count, _ROWS_AT_ONCE):

@@ -61,8 +61,10 @@ class Aggregate:
       of_products: Not linear, but x is Psi W_psi already, of the hidden width, and so
         is the result (attention).
       share: (degree of the receiver, degree of the sender) -> how much of x of a sender
-        reaches a receiver over an edge of weight 1, at most; None if all of it can. It
-        depends on the sender's degree where `apply` reads that.
+        reaches a receiver over an edge of weight 1; None if unknown. It depends on the
+        sender's degree where `apply` reads that. If `linear`, `apply` is the sum of
+        weight * share * x over the edges, otherwise it changes by so much at most.
+      loops: With `share`: every node also reads itself, over an edge of weight 1.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Aggregate:
     csr: bool = False
     of_products: bool = False
     share: Callable[[Any, Any], Any] | None = None
+    loops: bool = False
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for an aggregator that cannot be called or saved."""
@@ -223,7 +226,11 @@ total = Aggregate("sum", _sum, csr=True, share=_share_of_sum)
 mean = Aggregate("mean", _mean, csr=True, share=_share_of_mean)
 symmetric = Aggregate("symmetric", _symmetric, csr=True, share=_share_of_symmetric)
 symmetric_loops = Aggregate(
-    "symmetric-loops", _symmetric_loops, csr=True, share=_share_of_symmetric
+    "symmetric-loops",
+    _symmetric_loops,
+    csr=True,
+    share=_share_of_symmetric,
+    loops=True,
 )
 attention = Aggregate(
     "attention", _attention, _heads, linear=False, csr=True, of_products=True

@@ -267,7 +267,8 @@ class Net(nn.Module):
         """
         kernel = self.kernel
         if not kernel.learned_hops:
-            out = propagate(kernel, self.hops[k - 1], hop, signals)
+            weights = self.hops[k - 1]
+            out = propagate(kernel, weights, hop, signals, neighbours=neighbours)
             return out + signals.h[: hop.num_receivers] if self._skips(k) else out
         signals = Signals(*(self._rounded(signal) for signal in signals))
         y = drop(words, _SUMMARY, signals.y, self.summary_dropout)

@@ -38,10 +38,11 @@ class HopWeights(NamedTuple):
 
 
 class Products(NamedTuple):
-    """Products of sparse features with the weights of the first hop, each [S, H]."""
+    """Products of features with the weights of the first hop, each [S, H]."""
 
     own: jax.Array  # X W_phi
-    read: jax.Array  # X W_psi
+    read: Any  # X W_psi
+    neighbours: Any = None  # F(A) X W_psi [R, H] where known: `read` is not needed.
 
 
 def first_products(
@@ -104,7 +105,9 @@ def propagate(
             early = False  # One product for both parts comes after the sum.
         if kernel.aggregate.of_products:
             early = True
-        if early:
+        if products is not None and products.neighbours is not None:
+            read, neighbours, early = (products.own,), products.neighbours, True
+        elif early:
             senders = graph.nodes["degree"].shape[0]
             known = None if products is None else products.read
             read = (_product(read, psi, known)[:senders],)

@@ -5,7 +5,7 @@ is a lane of the steps (`runtime.sharding`): its share of a batch has its own ro
 reads only what the part holds. Gradients of all shares are added.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,6 @@ from hopf_jax.batching import (
     deal_evenly,
     feature_placement,
     fill,
-    fill_rows,
     num_values,
     pad,
     prefetch,
@@ -32,6 +31,9 @@ from hopf_jax.parts.manifest import Part, Parts
 from hopf_jax.runtime import StepSharding, gather_rows
 
 _FEW = 2  # Rows of a stack at least, as `stack` makes them.
+
+# Nodes of a part -> their label summaries as an iteration reads them, [n, *].
+Summaries = Callable[[np.ndarray], np.ndarray]
 
 
 class Roots(NamedTuple):
@@ -88,7 +90,7 @@ class PartLoader:
     ):
         self.how, self.seed, self.sharding, self.held = how, seed, sharding, held
         self._kept: Any = None
-        self._summaries: Sequence[np.ndarray] | None = None
+        self._summaries: Sequence[Summaries] | None = None
         self._features = feature_placement(held[0].graph)
         self._hoods = hoods
         # The places of the own roots of each batch, part by part.
@@ -120,11 +122,11 @@ class PartLoader:
                 most = np.maximum(most, (*found.size, values))
         return most
 
-    def read(self, summaries: Sequence[np.ndarray] | None) -> None:
+    def read(self, summaries: Sequence[Summaries] | None) -> None:
         """Give batches the label summaries of the next iteration.
 
         Args:
-          summaries: Of the nodes that each part holds; None if they read none.
+          summaries: What returns those of nodes of each part; None if they read none.
         """
         self._summaries, self._kept = summaries, None
         if self.resident:
@@ -171,7 +173,7 @@ class PartLoader:
         )
         count, summary = self.layout.nodes[-1], None
         if self._summaries is not None:
-            summary = fill_rows(self._summaries[lane], found.nodes, count)
+            summary = fill(self._summaries[lane](found.nodes), count, 0)
         train = fill(part.graph.train[found.nodes], count, False)
         # Ids of the whole graph, which random bits belong to.
         mine = part.ids[found.nodes]

@@ -8,7 +8,7 @@ import numpy as np
 from hopf_jax.batching import Neighborhoods
 from hopf_jax.config import Config
 from hopf_jax.learning import Member, Plan, Population, weights_of_counts
-from hopf_jax.parts.loader import PartLoader, deal_roots
+from hopf_jax.parts.loader import PartLoader, Summaries, deal_roots
 from hopf_jax.parts.manifest import Part, Parts
 from hopf_jax.runtime import StepSharding
 
@@ -54,12 +54,12 @@ class PartPopulation(Population):
     def training_nodes(self, member: Member) -> None:
         """Return None: batches say which of their nodes are training nodes."""
 
-    def read(self, summaries: Sequence[np.ndarray] | None, iteration: int) -> Any:
+    def read(self, summaries: Sequence[Summaries] | None, iteration: int) -> Any:
         """Give the batches what an iteration reads; return what they share.
 
         Args:
-          summaries: Label summaries of the nodes that each part holds, [n, *]; None if
-            the kernel reads none.
+          summaries: What returns the label summaries of nodes of each part; None if the
+            kernel reads none.
           iteration: The iteration, from 1.
         """
         for loader in self.loaders[0]:

@@ -14,6 +14,7 @@ import numpy as np
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import SPLITS
 from hopf_jax.inference import (
+    Known,
     WholeGraph,
     as_read,
     complete_iteration,
@@ -55,6 +56,7 @@ from hopf_jax.runtime import (
     TimeLeft,
     checkpointed,
     gather_rows,
+    give_back_large_arrays,
     is_main,
     releasing_programs,
 )
@@ -143,6 +145,7 @@ def fit_parts(
     kernel = find_kernel(model)
     kernel = kernel.with_skips() if config.residual else kernel
     config = settle(parts, kernel, config)
+    give_back_large_arrays()
     me, count = jax.process_index(), jax.process_count()
     mine = parts.held_by(me, count)
     devices = jax.device_count() if count > 1 else 1
@@ -305,7 +308,10 @@ class _Run:
         given = self.summaries(t)
         read = None
         if given is not None:
-            read = [self._as_read(part, t, each) for part, each in self._with(given)]
+            read = [
+                functools.partial(self._as_read, part, t, each)
+                for part, each in zip(self.held, given, strict=True)
+            ]
         (params,) = learn(
             population,
             [start],
@@ -321,12 +327,13 @@ class _Run:
         state = self._complete(state, params, given, overhead)
         return RunState((state,), None, before + epochs)
 
-    def _with(self, arrays: Sequence[np.ndarray]) -> Any:
-        return zip(self.held, arrays, strict=True)
-
-    def _as_read(self, part: Part, t: int, summary: np.ndarray) -> np.ndarray:
-        scale = self.net.sizes.summary_scale
-        return as_read(part.graph, self.config, t, summary, scale)
+    def _as_read(
+        self, part: Part, t: int, summary: np.ndarray, nodes: Any = slice(None)
+    ) -> np.ndarray:
+        """Return label summaries of some nodes of a part as iteration t reads them."""
+        scale, graph = self.net.sizes.summary_scale, part.graph
+        known = Known(graph.train[nodes], graph.labels[nodes], graph.multilabel)
+        return as_read(known, self.config, t, summary[nodes], scale)
 
     def _complete(
         self,

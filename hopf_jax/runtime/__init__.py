@@ -16,7 +16,11 @@ from hopf_jax.runtime.machine import (
     keep_programs_by_default,
     show_versions,
 )
-from hopf_jax.runtime.memory import check_memory, physical_memory
+from hopf_jax.runtime.memory import (
+    check_memory,
+    give_back_large_arrays,
+    physical_memory,
+)
 from hopf_jax.runtime.optional import import_or_explain
 from hopf_jax.runtime.parquet import (
     columns_of,

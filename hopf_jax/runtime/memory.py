@@ -1,6 +1,11 @@
 """Estimates of memory, made before it is asked for."""
 
+import contextlib
+import ctypes
 import os
+
+_M_MMAP_THRESHOLD = -3  # Of malloc.h.
+_LARGE = 1 << 20
 
 
 def physical_memory() -> int | None:
@@ -28,3 +33,13 @@ def check_memory(nbytes: int, what: str, advice: str) -> None:
             f"{what} would take {nbytes / 2**30:,.1f} GiB, but this machine has "
             f"{total / 2**30:,.1f} GiB of memory. {advice}"
         )
+
+
+def give_back_large_arrays() -> None:
+    """Make the C library give the memory of every large array back to the system.
+
+    By default glibc keeps what larger and larger arrays leave, for later ones that do
+    not fit into it. Elsewhere this does nothing.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)

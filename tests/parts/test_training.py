@@ -179,14 +179,26 @@ def test_one_process_works_through_all_parts(folder, tmp_path):
         hopf_jax.fit(parts, "i-nip-mean", SETTINGS, **keywords)
 
 
+def check_processes(out, folder, model, count):
+    """Compare what processes wrote with one process, and what they sent."""
+    found = compare([out / f"{model}-{me}.npz" for me in range(count)], alone(model))
+    parts = hopf_jax.open_parts(folder)
+    each = parts.exchanged_bytes(count) if MODELS[model].iterative else 0
+    assert all(set(one["sent"].tolist()) == {each} for one in found)
+    assert MODELS[model].iterative == (each > 0)
+
+
 @pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning")
 @pytest.mark.parametrize("model", QUICK)
 def test_two_processes_are_as_one_on_the_whole_graph(two, folder, model):
-    found = compare([two / f"{model}-{me}.npz" for me in (0, 1)], alone(model))
-    parts = hopf_jax.open_parts(folder)
-    each = parts.exchanged_bytes(2) if MODELS[model].iterative else 0
-    assert all(set(one["sent"].tolist()) == {each} for one in found)
-    assert MODELS[model].iterative == (each > 0)
+    check_processes(two, folder, model, 2)
+
+
+@pytest.mark.filterwarnings("ignore::hopf_jax.HopfWarning")
+def test_four_processes_are_as_one_on_the_whole_graph(folder, tmp_path):
+    done = launch(tmp_path, folder, ["i-nip-mean"], 4)
+    assert done.returncode == 0, done.stderr
+    check_processes(tmp_path, folder, "i-nip-mean", 4)
 
 
 def test_predictions_are_written_by_part(two):
