@@ -59,6 +59,7 @@ def render(text: str, measured: Mapping[str, Any]) -> str:
         for name, of, make in (
             ("halos", "halos", halo_table),
             ("parts", "parts", parts_table),
+            ("parts-curve", "parts-curve", parts_table),
             ("large", "large", large_table),
             ("weak", "weak_scaling", weak_table),
         )

@@ -43,10 +43,13 @@ class Growing:
             grown[: len(self.array)] = self.array
             self.array = grown
 
-    def set(self, rows: np.ndarray, values: Any, journal: Journal) -> None:
-        """Set some rows, each once, and note what they were."""
+    def set(
+        self, rows: np.ndarray, values: Any, journal: Journal, old: Any = None
+    ) -> None:
+        """Set some rows, each once, and note what they were, if that is not given."""
         if len(rows):
-            journal.append(Undo(self, (rows, self.array[rows])))
+            old = self.array[rows] if old is None else old
+            journal.append(Undo(self, (rows, old)))
             self.array[rows] = values
 
     def restore(self, rows: np.ndarray, values: np.ndarray) -> None:

@@ -6,41 +6,34 @@ whose signal changed. A signal that changes by less than a tolerance counts as u
 and stays what it was, so that errors do not add up over many changes.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import jraph
 import numpy as np
 import scipy.sparse as sp
 
-from hopf_jax.batching import HopGraph, Rows, SparseMatrix, fill, row_of_entry, to_dense
+from hopf_jax.batching import fill
 from hopf_jax.config import Config
-from hopf_jax.graph import EditableRows, Growing, Journal, ReadEdges
+from hopf_jax.graph import Growing, Journal, ReadEdges
+from hopf_jax.inference.kept_features import KeptFeatures, power_of_two
+from hopf_jax.inference.kept_programs import programs_of
 from hopf_jax.inference.summaries import (
+    Known,
     as_read,
     next_summary,
     output,
     reads_apart,
 )
-from hopf_jax.kernels import Aggregate, Net, Products, Signals, run_hops
+from hopf_jax.kernels import Aggregate, Net, run_hops
 from hopf_jax.runtime import check_memory
 
 _MOST_EDGES = 1 << 15  # Per program call, unless one node has more.
-_FEWEST_EDGES = 1 << 6
-_FEWEST_VALUES = 1 << 10
-_VOTES_ADD = 4  # How much less of a change is ignored where votes are summed.
-_PROGRAMS_KEPT = 8  # Nets whose compiled programs are kept.
-
-
-class Known(NamedTuple):
-    """The labels of some nodes, as `next_summary` reads them of a graph."""
-
-    train: np.ndarray
-    labels: np.ndarray
-    multilabel: bool
+_MOST_ROWS = 1 << 14
+_FEWEST_EDGES, _FEWEST_ROWS = 1 << 6, 1 << 5
+# What a change has to exceed, as a multiple of the tolerance. Label summaries are read
+# in all later iterations, and the last hop by nobody else; votes are summed.
+_SUMMARIES, _LAST_HOP, _VOTES = 0.1, 2.0, 0.25
 
 
 class Followed(NamedTuple):
@@ -57,79 +50,6 @@ class Followed(NamedTuple):
     old: np.ndarray
     new: np.ndarray
     computed: int
-
-
-class KeptFeatures:
-    """Features as a net reads them, whose rows can be set.
-
-    Args:
-      features: [N, F], dense, sparse or a memory map; of the first N slots.
-    """
-
-    def __init__(self, features: Any) -> None:
-        self.sparse, self.width = sp.issparse(features), int(features.shape[1])
-        count = features.shape[0]
-        if self.sparse:
-            parts = features.indptr, features.indices, features.data
-            self._rows = EditableRows(*parts)
-        else:
-            self._base, self._count = features, count
-            self._source = Growing(np.arange(count))
-            self._more = Growing(np.zeros((0, self.width), np.float32))
-
-    def reach(self, count: int) -> None:
-        """Make room for `count` slots."""
-        (self._rows if self.sparse else self._source).reach(count)
-
-    def set(self, slots: np.ndarray, rows: Any, journal: Journal) -> None:
-        """Set the features of some slots."""
-        if not len(slots):
-            return
-        if self.sparse:
-            lengths = np.diff(rows.indptr)
-            parts = rows.indices, rows.data
-            self._rows.replace(slots, lengths, *parts, journal)
-            return
-        start = self._count - len(self._base)
-        self._count += len(slots)
-        self._more.reach(self._count - len(self._base))
-        self._more.array[start : start + len(slots)] = rows
-        self._source.set(
-            slots, len(self._base) + start + np.arange(len(slots)), journal
-        )
-
-    def matrix(self, slots: np.ndarray) -> Any:
-        """Return the features of slots [n, F], as an array or as CSR."""
-        if not self.sparse:
-            return self.rows(slots, len(slots))
-        places, lengths = self._rows.entries(slots)
-        values = self._rows.values
-        assert values is not None
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        parts = values[places], self._rows.columns[places], indptr
-        return sp.csr_array(parts, (len(slots), self.width))
-
-    def rows(self, slots: np.ndarray, count: int) -> Any:
-        """Return the features of slots, padded to `count` rows."""
-        if self.sparse:
-            places, lengths = self._rows.entries(slots)
-            size = _power(len(places), _FEWEST_VALUES)
-            ends = np.full(count + 1, len(places), np.int32)
-            ends[0] = 0
-            np.cumsum(lengths, out=ends[1 : len(slots) + 1])
-            indices = fill(self._rows.columns[places].astype(np.int32), size, 0)
-            values = self._rows.values
-            assert values is not None
-            return SparseMatrix(Rows(ends, indices), fill(values[places], size, 0))
-        out = np.zeros((count, self.width), np.float32)
-        source = self._source.array[slots]
-        later = source >= len(self._base)
-        if later.any():
-            out[: len(slots)][later] = self._more.array[source[later] - len(self._base)]
-            out[: len(slots)][~later] = self._base[source[~later]]
-        else:
-            out[: len(slots)] = self._base[source]
-        return out
 
 
 class _Signal(NamedTuple):
@@ -177,7 +97,7 @@ class KeptReplay:
         self._members = config.num_members
         self._views = self._members if reads_apart(config) else 1
         with_hidden = kernel.iterative and config.summary == "hidden"
-        self._programs = _programs(net, self._members, with_hidden, multilabel)
+        self._programs = programs_of(net, self._members, with_hidden, multilabel)
         widths = [kernel.width(sizes.features, sizes.hidden, k) for k in range(3)]
         copies = 1 if kernel.constant else len(weights) * self._members
         check_memory(
@@ -258,7 +178,7 @@ class KeptReplay:
         """
         kernel = self.net.kernel
         if kernel.votes:  # They add up what neighbours are off by.
-            tolerance = tolerance / _VOTES_ADD
+            tolerance = _VOTES * tolerance
         steps = _Steps(self, num_slots, new, tolerance, journal)
         steps.revised = _union([revised, new], num_slots)
         base = [rows, new]
@@ -288,7 +208,8 @@ class KeptReplay:
                     kept = np.isin(slots, own, assume_unique=True)
                     slots, views = slots[kept], views[kept]
                 table = self._summaries[t]
-                summarised = _Signal("y", *steps.write(table, slots, views, 1.0))
+                parts = steps.write(table, slots, views, 1.0, _SUMMARIES)
+                summarised = _Signal("y", *parts)
                 if self._read is not self._summaries:
                     changed = summarised.changed
                     parts = self._reread(t, steps, changed, train, labels, alive)
@@ -342,7 +263,8 @@ class KeptReplay:
         read = [
             as_read(known, self.config, t + 2, view, scale) for view in _views(rows)
         ]
-        return steps.write(self._read[t], slots, np.stack(read, axis=1), scale)
+        rows = np.stack(read, axis=1)
+        return steps.write(self._read[t], slots, rows, scale, _SUMMARIES)
 
     def _balls(self, slots: np.ndarray, num_slots: int) -> list[np.ndarray]:
         """Return what some slots read within 0, 1, ... hops, while that is little."""
@@ -381,13 +303,17 @@ class _Steps:
         self.revised = self.base = self.labelled = new
         self.balls: list[np.ndarray] = []
         self._computed: list[np.ndarray] = []
-        kernel = self.net.kernel
-        self._multiplied = multiplies_once(kernel) and self.net.num_layers > 0
+        kernel, net = self.net.kernel, self.net
+        self._multiplied = multiplies_once(kernel) and net.num_layers > 0
         self._reads = kernel.phi + kernel.psi
         # The last hop and the output layer are one program, where nothing is between.
         self._at_once = (
             kernel.reads_out == "last" and not kernel.constant and not kernel.votes
         )
+        # What neighbours send is added up here, so that programs get rows, not edges.
+        self._sums = bool(kernel.psi) and is_sum(kernel.aggregate)
+        self._sums &= net.precision == "float32"
+        self._sums &= not (kernel.shared_weights and "y" in kernel.psi)
 
     def revised_signal(self, name: Any, slots: np.ndarray) -> _Signal:
         """Return a signal that is another one at some slots."""
@@ -402,21 +328,45 @@ class _Steps:
         self.pending = self.replay._pending[t]
         self._last: Any = None
         if self._multiplied:
-            slots = self.revised
-            products = self.replay._programs.products
-            parts = [
-                np.asarray(products(params, rows))[:count]
-                for count, rows in self._feature_rows(slots)
+            programs = self.replay._programs
+            found = [
+                [p if p is None else np.asarray(p)[:count] for p in pair]
+                for count, pair in (
+                    (count, programs.products(params, rows))
+                    for count, rows in self._feature_rows(self.revised)
+                )
             ]
-            self._set("products", slots, parts)
+            own, sent = zip(*found, strict=True) if found else ((None,), (None,))
+            if own[0] is not None:
+                self._set("x own", self.revised, list(own))
+            if sent[0] is not None:
+                self._set("x sent", self.revised, list(sent))
+            if self._sums and set(self.net.kernel.psi) - {"y"}:
+                self._keep_read()
+
+    def _keep_read(self) -> None:
+        """Keep what nodes read of the products of their neighbours at the first hop."""
+        rows = _union([self.base, self.replay._readers(self.revised)], self.num_slots)
+        if len(rows) and (table := self._sent()) is not None:
+            matrix = self._matrix(rows, len(rows), self.net.kernel.aggregate)
+            read = _product(matrix, table)
+            if "x read" not in self.tables:
+                self.tables["x read"] = Growing(
+                    np.zeros((len(table), *read.shape[1:]), np.float32)
+                )
+            self.tables["x read"].set(rows, read, self.journal)
+
+    def _sent(self) -> np.ndarray | None:
+        """Return the products of features that neighbours read."""
+        table = self.tables.get("x sent", self.tables.get("x own"))
+        return None if table is None else table.array
 
     def features(self) -> _Signal:
         return self.revised_signal("x", self.revised)
 
     def embed(self, away: int) -> _Signal:
         if self._multiplied:
-            h0 = np.maximum(self.tables["products"].array[self.revised], 0)
-            h0 = h0[:, :, : self.net.sizes.hidden]
+            h0 = np.maximum(self.tables["x own"].array[self.revised], 0)
             return _Signal("h0", *self._set("h0", self.revised, [h0]))
         slots, embed = self.revised, self.replay._programs.embed
         parts = [
@@ -439,21 +389,22 @@ class _Steps:
             read = set(kernel.psi)
             read |= {"h"} if not apart and "h0" in read else set()
             seen = [s for n, s in signals.items() if n in read]
-            parts.append(self._reached(k, kernel.aggregate, seen))
+            last = k == self.net.num_layers and not kernel.constant
+            factor = _LAST_HOP if last else 1.0
+            parts.append(self._reached(k, kernel.aggregate, seen, factor))
         slots = self._asked(_union(parts, self.num_slots), away)
         if kernel.psi:
             self.pending[k].set(slots, 0, self.journal)
         self._computed.append(slots)
         program = self.replay._programs.hop(k, readout)
         found = [
-            program(self.params, *self._arguments(chunk, k, signals))
+            (len(chunk), program(self.params, *self._arguments(chunk, k, signals)))
             for chunk in self._chunks(slots)
         ]
         if readout:
             self._last = slots, found
             return None
-        chunks = self._chunks(slots)
-        parts = [np.asarray(f)[: len(c)] for f, c in zip(found, chunks, strict=True)]
+        parts = [np.asarray(each)[:count] for count, each in found]
         return _Signal(k, *self._set(k, slots, parts))
 
     def _asked(self, slots: np.ndarray, away: int) -> np.ndarray:
@@ -465,7 +416,7 @@ class _Steps:
         return np.intersect1d(slots, self.balls[distance], assume_unique=True)
 
     def _reached(
-        self, name: Any, aggregate: Aggregate, signals: list[_Signal]
+        self, name: Any, aggregate: Aggregate, signals: list[_Signal], factor: float
     ) -> np.ndarray:
         """Return the slots whose neighbours changed by more than the tolerance.
 
@@ -476,26 +427,28 @@ class _Steps:
             self.pending[name] = Growing(np.zeros(self.num_slots, np.float32))
         if len(self.base) == self.num_slots:  # All are due anyway.
             return self.base
-        readers, amounts = [], []
-        for signal in signals:
-            places, lengths = edges.readers.entries(signal.changed)
-            to = edges.readers.columns[places]
-            amount = np.repeat(signal.amount, lengths)
-            if share is not None:
-                degree = edges.degree.array
-                own = np.repeat(degree[signal.changed], lengths)
-                amount = amount * share(degree[to], own)
-                if edges.readers.values is not None:
-                    amount = amount * edges.readers.values[places]
-            readers.append(to)
-            amounts.append(amount)
-        if not readers:
+        signals = [signal for signal in signals if len(signal.changed)]
+        if not signals:
             return np.zeros(0, np.int64)
-        slots, at = np.unique(np.concatenate(readers), return_inverse=True)
-        due = self.pending[name].array[slots] + np.bincount(
-            at, np.concatenate(amounts), minlength=len(slots)
-        )
-        now = due > self.tolerance
+        changed = np.concatenate([signal.changed for signal in signals])
+        amount = np.concatenate([signal.amount for signal in signals])
+        places, lengths = edges.readers.entries(changed)
+        to = edges.readers.columns[places]
+        amount = np.repeat(amount, lengths)
+        if share is not None:
+            degree = edges.degree.array
+            amount = amount * share(degree[to], np.repeat(degree[changed], lengths))
+            if edges.readers.values is not None:
+                amount = amount * edges.readers.values[places]
+        if 8 * len(to) < self.num_slots:
+            slots, at = np.unique(to, return_inverse=True)
+            due = np.bincount(at, amount, minlength=len(slots))
+        else:
+            due = np.bincount(to, amount, minlength=self.num_slots)
+            slots = np.flatnonzero(due)
+            due = due[slots]
+        due += self.pending[name].array[slots]
+        now = due > factor * self.tolerance
         self.pending[name].set(slots[~now], due[~now], self.journal)
         return slots[now]
 
@@ -506,55 +459,62 @@ class _Steps:
         """Return the slots that are predicted, their probabilities and h_K."""
         count = self.replay._members
         if h is None:
-            slots, parts = self._last
-            chunks = list(self._chunks(slots))
+            slots, found = self._last
         else:
             hops, votes = h if isinstance(h, list) else [h], self.net.kernel.votes
             due = [self.base, self.labelled, *(each.changed for each in hops)]
             if votes:
                 due.append(self.summarised.changed)
-                due.append(self._reached("votes", votes, [self.summarised]))
+                due.append(self._reached("votes", votes, [self.summarised], 1.0))
             slots = self._asked(_union(due, self.num_slots), 0)
             if votes:
                 self.pending["votes"].set(slots, 0, self.journal)
             self._computed.append(slots)
-            chunks, parts = list(self._chunks(slots)), []
-            for chunk in chunks:
-                size, edges, y = _power(len(chunk), _FEWEST_EDGES), None, None
-                if votes:
+            found = []
+            for chunk in self._chunks(slots):
+                read, size = None, power_of_two(len(chunk), _FEWEST_ROWS)
+                if votes and is_sum(votes) and self.net.precision == "float32":
+                    matrix = self._matrix(chunk, size, votes)
+                    read = self._read_labels(matrix, chunk, size)
+                elif votes:
                     nodes, edges = self._edges(chunk)
                     size, y = len(edges[0]) - 1, self._summary_rows(nodes)
-                signals = [self._rows(each, chunk, size) for each in hops]
+                    read = self.replay._programs.votes(self.params, edges, y)
+                rows = [self._rows(each, chunk, size) for each in hops]
                 readout = self.replay._programs.readout
-                parts.append(readout(self.params, signals, edges, y))
-        said = [np.asarray(p[0])[: len(c)] for p, c in zip(parts, chunks, strict=True)]
-        width = self.net.sizes.labels
-        found = np.concatenate([np.zeros((0, count, width), np.float32), *said])
+                found.append((len(chunk), readout(self.params, rows, read)))
+        said = np.zeros((0, count, self.net.sizes.labels), np.float32)
         hidden = None
-        if parts and parts[0][1] is not None:
-            hidden = np.concatenate(
-                [np.asarray(p[1])[: len(c)] for p, c in zip(parts, chunks, strict=True)]
-            )
+        if found:
+            said = _joined([np.asarray(each[0])[:n] for n, each in found])
+        if found and found[0][1][1] is not None:
+            hidden = _joined([np.asarray(each[1])[:n] for n, each in found])
         elif self.replay._programs.with_hidden:
             hidden = np.zeros((0, count, self.net.sizes.summary), np.float32)
-        return slots, found, hidden
+        return slots, said, hidden
 
     def count(self) -> int:
         """Return the number of nodes for which anything was computed."""
         return len(_union(self._computed, self.num_slots))
 
     def write(
-        self, table: Growing, slots: np.ndarray, values: np.ndarray, usual: float
+        self,
+        table: Growing,
+        slots: np.ndarray,
+        values: np.ndarray,
+        usual: float,
+        factor: float = 1.0,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Write the rows that changed; return their slots, and by how much."""
         old = table.array[slots]
         axes = tuple(range(1, values.ndim))
         amount = np.abs(values - old).max(axis=axes, initial=0) / usual
         amount[slots >= self.first_new] = np.inf
-        moved = amount > self.tolerance
+        moved = amount > factor * self.tolerance
         if not moved.all():
-            slots, values, amount = slots[moved], values[moved], amount[moved]
-        table.set(slots, values, self.journal)
+            slots, amount = slots[moved], amount[moved]
+            values, old = values[moved], old[moved]
+        table.set(slots, values, self.journal, old)
         return slots, amount
 
     def _set(
@@ -563,7 +523,7 @@ class _Steps:
         """Write a signal that was computed in parts; return where it changed."""
         if not parts:
             return slots, np.zeros(len(slots))
-        values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        values = _joined(parts)
         table = self.tables.get(name)
         if table is None:  # The first time, for all nodes.
             table = Growing(np.zeros((self.num_slots, *values.shape[1:]), np.float32))
@@ -574,6 +534,10 @@ class _Steps:
     def _chunks(self, slots: np.ndarray) -> Iterator[np.ndarray]:
         """Yield slots in pieces of so many edges that a program can take."""
         if not len(slots):
+            return
+        if self._sums or not self.net.kernel.psi:
+            pieces = range(_MOST_ROWS, len(slots), _MOST_ROWS)
+            yield from np.split(slots, pieces)
             return
         lengths = self.replay.edges.rows.lengths(slots)
         load = np.maximum(lengths, 2)
@@ -592,7 +556,7 @@ class _Steps:
         """Yield the features of slots in padded pieces, and the number of real rows."""
         for start in range(0, len(slots), _MOST_EDGES):
             piece = slots[start : start + _MOST_EDGES]
-            rows = self.replay.features.rows(piece, _power(len(piece), 8))
+            rows = self.replay.features.rows(piece, power_of_two(len(piece), 8))
             yield len(piece), rows
 
     def _edges(self, slots: np.ndarray) -> tuple[np.ndarray, tuple[Any, ...]]:
@@ -602,7 +566,7 @@ class _Steps:
         """
         rows = self.replay.edges.rows
         places, lengths = rows.entries(slots)
-        size = _power(max(len(places), 2 * len(slots)), _FEWEST_EDGES)
+        size = power_of_two(max(len(places), 2 * len(slots)), _FEWEST_EDGES)
         count = size // 2
         indptr = np.full(count + 1, len(places), np.int32)
         indptr[0] = 0
@@ -619,30 +583,102 @@ class _Steps:
         self, slots: np.ndarray, k: int, signals: dict[str, _Signal]
     ) -> tuple[Any, ...]:
         """Return what the program of a hop takes for some receivers."""
-        nodes, edges = self._edges(slots)
-        psi = self.net.kernel.psi
-        own = nodes[: len(edges[0]) - 1]
+        kernel = self.net.kernel
+        if self._sums or not kernel.psi:
+            count = power_of_two(len(slots), _FEWEST_ROWS)
+            own = nodes = fill(slots, count, 0)
+            edges: Any = None, self.replay.edges.degree.array[own], None
+        else:
+            nodes, edges = self._edges(slots)
+            own = nodes[: len(edges[0]) - 1]
+        psi = () if self._sums else kernel.psi
         h, h0 = signals["h"], signals.get("h0")
-        y = None
-        if "y" in signals:
+        y = products = of_h = of_h0 = None
+        if "y" in kernel.phi + psi:
             y = self._summary_rows(nodes if "y" in psi else own)
         read = "h" in psi or (h0 is None and "h0" in psi)
-        products = None
+        neighbours = labels = None
+        if self._sums:
+            neighbours, labels = self._neighbours(slots, count, signals)
         if h.name == "x" and self._multiplied:
-            table, width = self.tables["products"].array, self.net.sizes.hidden
-            kernel = self.net.kernel
-            if read and table.shape[2] > width:  # Own and read ones, side by side.
-                pair: Any = table[own, :, :width], table[nodes, :, width:]
-            else:
-                each = table[nodes if read else own]
-                pair = each, each if read and kernel.psi else None
-            products, of_h = pair, None
+            kept, sent = self.tables.get("x own"), self._sent()
+            mine = sent if kept is None else kept.array
+            assert mine is not None and sent is not None
+            pair = mine[own], sent[nodes] if read else None
+            products, neighbours = (*pair, neighbours), None
         else:
             of_h = self._rows(h, nodes if read else own)
-        of_h0 = None
         if h0 is not None:
             of_h0 = self._rows(h0, nodes if "h0" in psi else own)
-        return edges, of_h0, of_h, y, products
+        return edges, of_h0, of_h, y, products, (neighbours, labels)
+
+    def _neighbours(
+        self, slots: np.ndarray, count: int, signals: dict[str, _Signal]
+    ) -> tuple[Any, Any]:
+        """Return F(A) Psi [count, M, *] and F(A) Y of some slots, which are padded.
+
+        At a first hop with products the first is F(A) X W_psi.
+        """
+        kernel, h = self.net.kernel, signals["h"]
+        aggregate = kernel.aggregate
+        names = [name for name in kernel.psi if name != "y"]
+        neighbours = labels = matrix = None
+        if ("y" in kernel.psi and self.t) or h.name != "x" or not self._multiplied:
+            matrix = self._matrix(slots, count, aggregate)
+        if names and h.name == "x" and self._multiplied:
+            neighbours = self.tables["x read"].array[fill(slots, count, 0)]
+        elif names:
+            neighbours = _joined(
+                [
+                    self._sum_features(matrix)
+                    if signal.name == "x"
+                    else _product(matrix, self.tables[signal.name].array)
+                    for signal in (signals.get(name, h) for name in names)
+                ],
+                axis=-1,
+            )
+        if "y" in kernel.psi:
+            labels = self._read_labels(matrix, slots, count)
+        return neighbours, labels
+
+    def _read_labels(self, matrix: Any, slots: np.ndarray, count: int) -> np.ndarray:
+        """Return F(A) Y [count, views, *] of some slots, which are padded."""
+        if not self.t:
+            return self._summary_rows(fill(slots, count, 0))
+        return self._scaled(_product(matrix, self.replay._read[self.t - 1].array))
+
+    def _sum_features(self, matrix: sp.csr_array) -> np.ndarray:
+        """Return F(A) X of the rows of a matrix."""
+        senders, at = np.unique(matrix.indices, return_inverse=True)
+        parts = matrix.data, at, matrix.indptr
+        local = sp.csr_array(parts, (matrix.shape[0], len(senders)))
+        found = local @ self.replay.features.matrix(senders)
+        return found.toarray() if sp.issparse(found) else found
+
+    def _matrix(
+        self, slots: np.ndarray, count: int, aggregate: Aggregate
+    ) -> sp.csr_array:
+        """Return the rows of F(A) of some slots, and empty ones up to `count`."""
+        edges, degree = self.replay.edges, self.replay.edges.degree.array
+        assert aggregate.share is not None
+        width = self.num_slots
+        places, lengths = edges.rows.entries(slots)
+        senders = edges.rows.columns[places]
+        own = degree[slots]
+        weights = aggregate.share(np.repeat(own, lengths), degree[senders])
+        weights = np.broadcast_to(np.asarray(weights, np.float32), len(places))
+        if edges.rows.values is not None:
+            weights = weights * edges.rows.values[places]
+        indptr = np.full(count + 1, len(places), np.int32)
+        indptr[0] = 0
+        np.cumsum(lengths, out=indptr[1 : len(slots) + 1])
+        parts = weights.astype(np.float32, copy=False), senders, indptr
+        found = sp.csr_array(parts, (count, width))
+        if aggregate.loops:
+            share = np.asarray(aggregate.share(own, own), np.float32)
+            at = np.arange(len(slots))
+            found = found + sp.csr_array((share, (at, slots)), (count, width))
+        return found
 
     def _rows(self, signal: _Signal, slots: np.ndarray, size: int | None = None) -> Any:
         """Return rows [n, M, *] of a signal, or [n, *] if members have the same."""
@@ -658,11 +694,25 @@ class _Steps:
         if not self.t:
             shape = len(slots), replay._views, self.net.sizes.summary
             return np.zeros(shape, np.float32)
-        rows = replay._read[self.t - 1].array[slots]
-        scale = self.net.sizes.summary_scale
+        return self._scaled(replay._read[self.t - 1].array[slots])
+
+    def _scaled(self, rows: np.ndarray) -> np.ndarray:
+        """Return label summaries as they are read."""
+        replay, scale = self.replay, self.net.sizes.summary_scale
         if scale != 1 and replay._read is replay._summaries:
             return np.float32(scale) * rows
         return rows
+
+
+def _joined(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
+
+
+def _product(matrix: sp.csr_array, table: np.ndarray) -> np.ndarray:
+    """Return a matrix [n, slots] times a table [slots, *]."""
+    table = table[: matrix.shape[1]]
+    found = matrix @ table.reshape(len(table), -1)
+    return found.reshape(len(found), *table.shape[1:])
 
 
 def _union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -675,15 +725,15 @@ def _union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
     return np.flatnonzero(mask)
 
 
-def _power(count: int, least: int) -> int:
-    """Return the power of two at or above a count, `least` or more."""
-    return max(least, 1 << max(count - 1, 0).bit_length())
-
-
 def _reads_degrees(aggregate: Aggregate) -> bool:
     """Return whether nodes may read the degrees of their neighbours."""
     share = aggregate.share
     return share is None or share(1.0, 1.0) != share(1.0, 2.0)
+
+
+def is_sum(aggregate: Aggregate) -> bool:
+    """Return whether F(A) x is a sum over edges whose weights are known."""
+    return aggregate.linear and aggregate.share is not None
 
 
 def multiplies_once(kernel: Any) -> bool:
@@ -697,156 +747,3 @@ def multiplies_once(kernel: Any) -> bool:
         return False
     aggregate = kernel.aggregate
     return not kernel.psi or aggregate.linear or aggregate.of_products
-
-
-# Programs
-
-
-class _Programs:
-    """The compiled programs of a net, for signals with an axis of members [n, M, *]."""
-
-    def __init__(
-        self, net: Net, members: int, with_hidden: bool, multilabel: bool
-    ) -> None:
-        self.net, self.members = net, members
-        self.with_hidden, self.multilabel = with_hidden, multilabel
-        self._hops: dict[tuple[int, bool], Any] = {}
-
-    @functools.cached_property
-    def embed(self) -> Any:
-        """(params, features) -> h_0 [n, M, H]."""
-        return jax.jit(lambda params, x: self._each(self._embed, params, (), (x,)))
-
-    @functools.cached_property
-    def products(self) -> Any:
-        """(params, features) -> X W_phi and X W_psi side by side, [n, M, *]."""
-
-        def one(params, x):
-            own, read = self._apply(params, "input_products", x)
-            parts = [each for each in (own, read) if each is not None]
-            return jnp.concatenate(parts, axis=1).astype(jnp.float32)
-
-        return jax.jit(lambda params, x: self._each(one, params, (), (x,)))
-
-    @functools.cached_property
-    def readout(self) -> Any:
-        """(params, signals of all hops, edges, y) -> probabilities [n, M, C], h_K.
-
-        Edges and y are those of votes, else None; and so is h_K unless it is read.
-        """
-
-        def run(params, signals, edges, y):
-            raw = [isinstance(s, SparseMatrix) or s.ndim == 2 for s in signals]
-            mine = [s for s, shared in zip(signals, raw, strict=True) if not shared]
-            x = [s for s, shared in zip(signals, raw, strict=True) if shared]
-
-            def one(params, mine, own_y, x, shared_y):
-                left, right = iter(mine), iter(x)
-                width = self.net.sizes.features
-                hops = [
-                    to_dense(next(right), width) if shared else next(left)
-                    for shared in raw
-                ]
-                read: tuple[Any, ...] = (jnp.concatenate(hops, axis=1),)
-                if edges is not None:
-                    y = shared_y if own_y is None else own_y
-                    votes = self._apply(params, "votes", _local_graph(*edges), y)
-                    read = *read, None, votes
-                return self._read_out(params, *read)
-
-            own_y, shared_y = _by_member(y)
-            return self._each(one, params, (mine, own_y), (x, shared_y))
-
-        return jax.jit(run)
-
-    def hop(self, k: int, readout: bool) -> Any:
-        """Return the program of hop k; with the last one, of the output layer too."""
-        if (k, readout) not in self._hops:
-            program = jax.jit(functools.partial(self._hop, k, readout))
-            self._hops[k, readout] = program
-        return self._hops[k, readout]
-
-    def _hop(self, k, readout, params, edges, h0, h, y, products):
-        hop = _local_graph(*edges)
-        own_y, shared_y = _by_member(y)
-        raw = h is not None and (isinstance(h, SparseMatrix) or h.ndim == 2)
-
-        def one(params, mine, shared):
-            h0, h, y, products = mine
-            x, shared_y = shared
-            h, y = x if h is None else h, shared_y if y is None else y
-            known = None
-            if products is not None:
-                own, read = products
-                known, h = Products(own, read), _no_features(edges[1].shape[0])
-            elif x is not None:
-                h = self._apply(params, "readable", x)
-            signals = Signals(h if h0 is None else h0, h, y)
-            out = self._apply(params, "hop", k, hop, signals, None, None, known)
-            return self._read_out(params, out) if readout else out.astype(jnp.float32)
-
-        if self.net.kernel.constant:
-            first = params
-            if self.members > 1:
-                first = jax.tree.map(lambda array: array[0], params)
-            h0 = None if h0 is None else self._apply(first, "readable", h0)
-            return one(first, (h0, None, None, None), (h, None))
-        mine = h0, None if raw else h, own_y, products
-        return self._each(one, params, (mine,), ((h if raw else None, shared_y),))
-
-    def _embed(self, params, x):
-        return self._apply(params, "embed", x).astype(jnp.float32)
-
-    def _read_out(self, params, h, *more):
-        logits = self._apply(params, "readout", h, *more)
-        act = jax.nn.sigmoid if self.multilabel else jax.nn.softmax
-        return act(logits), h.astype(jnp.float32) if self.with_hidden else None
-
-    def _apply(self, params, method, *arguments):
-        return self.net.apply({"params": params}, *arguments, method=method)
-
-    def _each(self, function, params, mine, shared):
-        """Apply a function for each member; its results get an axis 1 of members."""
-        if self.members == 1:
-            mine = jax.tree.map(lambda array: array[:, 0], mine)
-            found = function(params, *mine, *shared)
-            return jax.tree.map(lambda array: array[:, None], found)
-        each = jax.vmap(lambda p, m: function(p, *m, *shared), (0, 1), 1)
-        return each(params, mine)
-
-
-@functools.lru_cache(maxsize=_PROGRAMS_KEPT)
-def _programs(*arguments: Any) -> _Programs:
-    return _Programs(*arguments)
-
-
-def _by_member(y):
-    """Return summaries [n, views, *] where members read their own, [n, *] where not."""
-    if y is None or y.shape[1] > 1:
-        return y, None
-    return None, y[:, 0]
-
-
-def _local_graph(indptr, degree, weights) -> HopGraph:
-    """Return the edges into R receivers, which R + e sends along edge e."""
-    receivers = indptr.shape[0] - 1
-    edges = degree.shape[0] - receivers
-    senders = receivers + jnp.arange(edges, dtype=jnp.int32)
-    if weights is None:
-        weights = jnp.ones(edges, jnp.float32)
-    graph = jraph.GraphsTuple(
-        nodes={"degree": degree},
-        edges={"weight": weights},
-        senders=senders,
-        receivers=row_of_entry(indptr, edges),
-        n_node=None,
-        n_edge=None,
-        globals=None,
-    )
-    return HopGraph(graph, Rows(indptr, senders), receivers)
-
-
-def _no_features(count: int) -> SparseMatrix:
-    """Return a sparse matrix without entries, where products stand for the features."""
-    empty = Rows(jnp.zeros(count + 1, jnp.int32), jnp.zeros(1, jnp.int32))
-    return SparseMatrix(empty, jnp.zeros(1, jnp.float32))
