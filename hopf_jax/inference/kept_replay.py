@@ -29,7 +29,7 @@ from hopf_jax.kernels import Aggregate, Net, run_hops
 from hopf_jax.runtime import check_memory
 
 _MOST_EDGES = 1 << 15  # Per program call, unless one node has more.
-_MOST_ROWS = 1 << 14
+_MOST_ROWS, _FEW = 1 << 14, 1 << 16
 _FEWEST_EDGES, _FEWEST_ROWS = 1 << 6, 1 << 5
 # What a change has to exceed, as a multiple of the tolerance. Label summaries are read
 # in all later iterations, and the last hop by nobody else; votes are summed.
@@ -440,7 +440,7 @@ class _Steps:
             amount = amount * share(degree[to], np.repeat(degree[changed], lengths))
             if edges.readers.values is not None:
                 amount = amount * edges.readers.values[places]
-        if 8 * len(to) < self.num_slots:
+        if _are_few(len(to), self.num_slots):
             slots, at = np.unique(to, return_inverse=True)
             due = np.bincount(at, amount, minlength=len(slots))
         else:
@@ -536,8 +536,8 @@ class _Steps:
         if not len(slots):
             return
         if self._sums or not self.net.kernel.psi:
-            pieces = range(_MOST_ROWS, len(slots), _MOST_ROWS)
-            yield from np.split(slots, pieces)
+            for start in range(0, len(slots), _MOST_ROWS):
+                yield slots[start : start + _MOST_ROWS]
             return
         lengths = self.replay.edges.rows.lengths(slots)
         load = np.maximum(lengths, 2)
@@ -704,6 +704,11 @@ class _Steps:
         return rows
 
 
+def _are_few(some: int, count: int) -> bool:
+    """Return whether some numbers are sorted faster than `count` are looked through."""
+    return count > _FEW and 16 * some < count
+
+
 def _joined(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
 
@@ -717,7 +722,7 @@ def _product(matrix: sp.csr_array, table: np.ndarray) -> np.ndarray:
 
 def _union(parts: Sequence[np.ndarray], count: int) -> np.ndarray:
     """Return all of some numbers below `count`, once each and sorted."""
-    if sum(map(len, parts)) * 32 < count:
+    if _are_few(sum(map(len, parts)), count):
         return np.unique(np.concatenate(parts))
     mask = np.zeros(count, bool)
     for part in parts:
