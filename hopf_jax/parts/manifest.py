@@ -351,6 +351,10 @@ class Parts:
             one: float = max(
                 _predicting(p, kernel, layers, hidden, labels) for p in held
             )
+            if kernel.iterative and (
+                config.scale_summaries or config.caution != "none"
+            ):  # Label summaries as they are read.
+                one += 4 * labels * max(p.num_nodes for p in held)
             mean = sum(p.edges for p in held) / max(1, sum(p.num_nodes for p in held))
             most = max(p.edges for p in held)
             chunk = min(execution.chunk_edges, _NODES_PER_CHUNK * mean, most)
