@@ -111,11 +111,35 @@ _ENOUGH_LABELS, _MOST_REPEATS = 200, 5  # To divide labels once, and how often e
 
 
 @overload
-def fit(graph: Graph, *arguments: Any, **keywords: Any) -> Result: ...
+def fit(
+    graph: Graph,
+    model: str | Kernel | None = None,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    progress: Show = "auto",
+    workdir: str | os.PathLike | None = None,
+    checkpoint_every: int = 1,
+    execution: Execution | None = None,
+    **settings: Any,
+) -> Result: ...
 
 
 @overload
-def fit(graph: Parts, *arguments: Any, **keywords: Any) -> PartsResult: ...
+def fit(
+    graph: Parts,
+    model: str | Kernel | None = None,
+    config: Config | None = None,
+    *,
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    progress: Show = "auto",
+    workdir: str | os.PathLike | None = None,
+    checkpoint_every: int = 1,
+    execution: Execution | None = None,
+    **settings: Any,
+) -> PartsResult: ...
 
 
 def fit(

@@ -157,21 +157,21 @@ def draw(kernel, path, num_hops=2):
 def described(kernel):
     """Return in words what a kernel reads."""
     words = {
-        "h0": "its own embedding",
-        "h": "the previous hop",
+        "h0": "own embedding",
+        "h": "output of the previous hop",
         "y": "predicted labels",
     }
     own = " and ".join(words[s] for s in kernel.phi) or "nothing"
     near = " and ".join(words[s] for s in kernel.psi) or "nothing"
-    iterated = " It is iterated." if kernel.iterative else ""
+    iterated = " Iterates." if kernel.iterative else ""
     if kernel.votes is not None:
-        iterated = " Its output layer also reads their predicted labels." + iterated
-    whose = "its neighbours"
+        iterated = " The output layer also reads predicted labels." + iterated
+    whose = "neighbours"
     if kernel.aggregate.name in WITH_ITSELF:
-        whose = "its neighbours and itself together"
+        whose = "neighbours and the node together"
     if not kernel.phi:
-        return f"A node reads, of {whose}, {near}.{iterated}"
-    return f"Of itself a node reads {own}; of {whose}, {near}.{iterated}"
+        return f"*Reads* of {whose}: {near}.{iterated}"
+    return f"*Reads* of the node: {own}; of {whose}: {near}.{iterated}"
 
 
 def sections(models, when, folder, relative):
