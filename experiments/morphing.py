@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 import hopf_jax
@@ -29,8 +28,8 @@ from experiments.common import arguments, drawing
 from experiments.common.cells import expecting_warnings
 from hopf_jax import Graph, Kernel, Result
 from hopf_jax.datasets import DatasetError, load_dataset
-from hopf_jax.inference import WholeGraph, replay
-from hopf_jax.kernels import MODELS, Net, Signals, Sizes
+from hopf_jax.inference import WholeGraph, edges_per_chunk, replay
+from hopf_jax.kernels import MODELS, Net, Signals, Sizes, new_key
 from hopf_jax.results import influences, make_net, readable
 
 _MODELS = ("gcn", "gcn-s", "gcn-mean", "gs-mean", "nip-mean", "i-nip-mean")
@@ -109,7 +108,7 @@ def measured_shares(
 ) -> list[float]:
     """Return the share of h_0 in h_0, ... h_K, as the library computes it."""
     net = Net(kernel, Sizes(graph.num_features, 1, 1, num_hops))
-    params = net.init(jax.random.key(0), method="declare")
+    params = {"params": net.initial_weights(new_key(0))}
     (chunk,) = WholeGraph(graph, graph.num_edges).chunks()
     hop = chunk.batch.hop_graph(0)
     h = h0 = np.asarray(graph.features, np.float32)
@@ -163,7 +162,8 @@ def hop_shares(
     roots = np.random.default_rng(seed).permutation(candidates)[:num_nodes]
     net = make_net(result.kernel, config, result.sizes)
     weights = result.weights[: result.iteration]
-    whole = WholeGraph(graph, result.execution.chunk_edges)
+    chunk_edges = edges_per_chunk(graph, config.hidden_size, None)
+    whole = WholeGraph(graph, chunk_edges)
     views, _ = replay(net, weights, whole, config, graph.multilabel)
     summary = None if views is None else views[-1]
     every_label = np.eye(result.sizes.labels, dtype=np.float32)

@@ -339,7 +339,8 @@ class Execution:
       memory_budget: Bytes of batches to keep on the device; others are streamed. 0 to
         stream all. Results of `fit` are the same, bit for bit.
       chunk_edges: Number of edges per chunk when all nodes are predicted. Reduce it to
-        save memory. 1 or more.
+        save memory. 1 or more. None for the whole graph at once if that takes no more
+        than a gigabyte besides the graph, as it does up to some million nodes.
       other_devices: Allow a run to be resumed on another number of devices, which
         changes rounding.
       shared_programs: Share compiled programs between fits that differ only in dropout
@@ -352,7 +353,7 @@ class Execution:
 
     devices: int | Sequence[Any] | None = None
     memory_budget: int = constrained(Whole(0, 2**62), 2_000_000_000)
-    chunk_edges: int = constrained(Whole(1, 2**62), 2_000_000)
+    chunk_edges: int | None = constrained(Whole(1, 2**62), None)
     other_devices: bool = False
     shared_programs: bool = False
 

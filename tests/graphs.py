@@ -13,6 +13,7 @@ from hopf_jax.batching.padding import Layout, pad
 from hopf_jax.batching.subgraphs import Neighborhoods
 from hopf_jax.datasets import DATASETS, find
 from hopf_jax.fitting import sizes_of
+from hopf_jax.kernels import threefry
 from hopf_jax.results.result import make_net
 
 NUM_NODES, NUM_FEATURES, NUM_LABELS, NUM_HOPS = 18, 7, 3, 2
@@ -85,7 +86,7 @@ def net_of(model, *, num_hops=NUM_HOPS, bias=False, dropout=0.0, sparse=False):
     row = MODELS[model] if isinstance(model, str) else model
     config = Config(num_hops=num_hops, hidden_size=5, bias=bias, dropout=dropout)
     net = make_net(row, config, sizes_of(tiny(sparse=sparse), row, config))
-    params = net.init(jax.random.key(2), method="declare")["params"]
+    params = net.initial_weights(threefry.new_key(2))
     if bias:  # They start from 0, where an error would not show.
         params = {
             name: w + 0.1 * np.arange(1, w.size + 1, dtype=np.float32).reshape(w.shape)

@@ -60,7 +60,7 @@ BAD = {
 }
 EXECUTION = {
     "memory_budget": WHOLE,
-    "chunk_edges": (*WHOLE, 0),
+    "chunk_edges": (-1, 1.5, "2", True, 0),
     "shared_programs": (1, None),
     "other_devices": (1, None),
 }

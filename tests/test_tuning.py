@@ -25,9 +25,9 @@ def made(monkeypatch):
     """Names of functions, one per program that is made."""
     names, make = [], programs._Entry.__init__
 
-    def init(self, function, num_static):
+    def init(self, function, num_static, quickly):
         names.append(function.__name__)
-        make(self, function, num_static)
+        make(self, function, num_static, quickly)
 
     monkeypatch.setattr(programs._Entry, "__init__", init)
     monkeypatch.setattr(programs, "_programs", type(programs._programs)())

@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 
-import jax
 import numpy as np
 
 from experiments.common import output
 from hopf_jax import MODELS, Config, Graph
 from hopf_jax.inference import WholeGraph
-from hopf_jax.kernels import Kernel, Signals, Sizes
+from hopf_jax.kernels import Kernel, Signals, Sizes, new_key
 from hopf_jax.results import make_net
 
 PEER = output.ROOT / ".venv-benchmark" / "bin" / "python"
@@ -49,7 +48,7 @@ def our_hop(
     kernel = dataclasses.replace(kernel, skip_from=0)
     config = Config(hidden_size=_HIDDEN, bias=False)
     net = make_net(kernel, config, Sizes(_HIDDEN, 3, _HIDDEN, 2))
-    params = net.init(jax.random.key(1), method="declare")["params"]
+    params = net.initial_weights(new_key(1))
     number = 1 if kernel.concat else kernel.num_layers(2)
     (chunk,) = WholeGraph(graph, 1 << 30).chunks()
     hop, signals = chunk.batch.hop_graph(0), Signals(h0, h, None)

@@ -21,7 +21,7 @@ from experiments.common import workers
 from hopf_jax import Config, Execution, Graph
 from hopf_jax.batching import Loader, Neighborhoods
 from hopf_jax.inference import WholeGraph
-from hopf_jax.kernels import MODELS, Sizes
+from hopf_jax.kernels import MODELS, Sizes, new_key, split_key
 from hopf_jax.learning import (
     FirstHop,
     Inputs,
@@ -32,6 +32,7 @@ from hopf_jax.learning import (
     label_weights,
     make_plan,
     train_groups,
+    words_of_epoch,
     zero_totals,
 )
 from hopf_jax.results import make_net
@@ -135,9 +136,9 @@ class LibraryWorker:
         sizes = Sizes(graph.num_features, graph.num_labels, hidden, hops)
         net = make_net(kernel, config, sizes)
         self.program = Program(net, Objective.of(config, case["multilabel"]))
-        self.key, start = jax.random.split(jax.random.key(0))
-        params = net.init(start, method="declare")["params"]
-        np.savez(files / "weights.npz", **jax.device_get(params))
+        self.key, start = split_key(new_key(0))
+        params = net.initial_weights(start)
+        np.savez(files / "weights.npz", **params)  # type: ignore[arg-type]
         how = dataclasses.replace(plan.training, resample=case.get("resample", True))
         begun = time.perf_counter()
         self.loader = Loader(graph, np.flatnonzero(graph.train), how, seed=0)
@@ -190,10 +191,12 @@ class LibraryWorker:
 
     def _train(self) -> None:
         self.epoch += 1
-        key = self.key, np.uint32(self.epoch)
+        words = words_of_epoch(self.key, self.epoch, self.loader.num_batches)
         carry: Any = (self.state, zero_totals(len(self.inputs.label_weights)))
         for part in self.loader.parts(self.epoch):
-            carry = train_groups(self.program, part, carry, self.inputs, key, self.rate)
+            carry = train_groups(
+                self.program, part, carry, self.inputs, words, self.rate
+            )
         self.state = jax.block_until_ready(carry)[0]
 
     def _mean_loss(self) -> float:

@@ -109,9 +109,9 @@ def _product(indptr, indices, values, dense):
     if _portable.get():
         return segment_product(indptr, indices, values, wide).astype(dense.dtype)
     # Faster than the segment sum, but only CPUs have the CSR kernel.
-    return jax.lax.platform_dependent(
-        indptr, indices, values, wide, cpu=csr_product, default=segment_product
-    ).astype(dense.dtype)
+    cpu = jax.default_backend() == "cpu"
+    product = csr_product if cpu else segment_product
+    return product(indptr, indices, values, wide).astype(dense.dtype)
 
 
 @sequential_vmap  # One call per member under vmap: the batched kernel is slower.

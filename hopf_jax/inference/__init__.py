@@ -15,9 +15,11 @@ from hopf_jax.inference.summaries import (
 )
 from hopf_jax.inference.traced_replay import EdgeList, whole_program
 from hopf_jax.inference.whole_graph import (
+    LEAST_CHUNK_EDGES,
     Chunk,
     WholeGraph,
     collect,
+    edges_per_chunk,
     nodes_by_distance,
     process_share,
 )

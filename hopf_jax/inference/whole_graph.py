@@ -21,7 +21,27 @@ from hopf_jax.batching import (
 )
 from hopf_jax.graph import Graph
 
+LEAST_CHUNK_EDGES = 2_000_000  # What a machine holds, whatever the graph.
 _NODES_PER_CHUNK = 1 << 17
+_EDGE_BYTES, _NODE_BYTES = 20, 16
+_WHOLE_BYTES, _CHUNK_BYTES = 1_000_000_000, 500_000_000
+
+
+def edges_per_chunk(graph: Graph, hidden_size: int, wanted: int | None) -> int:
+    """Return the number of edges per chunk, if that is not what is wanted already.
+
+    All of them where that needs little memory: then nodes read states where they are,
+    and nothing is copied. A chunk holds a copy of all that its nodes read.
+    """
+    if wanted is not None:
+        return wanted
+    columns = hidden_size
+    if isinstance(graph.features, np.memmap):  # Else it is in memory anyway.
+        columns += graph.num_features
+    node = 4 * columns + _NODE_BYTES
+    if graph.num_nodes * node + graph.num_edges * _EDGE_BYTES <= _WHOLE_BYTES:
+        return max(graph.num_nodes, graph.num_edges, LEAST_CHUNK_EDGES)
+    return max(LEAST_CHUNK_EDGES, _CHUNK_BYTES // (node + _EDGE_BYTES))
 
 
 class Chunk(NamedTuple):
@@ -69,7 +89,9 @@ class WholeGraph:
         self.few_programs = False
         if not self.shared:
             self.counts: tuple[int, ...] = (graph.num_nodes,)
-            self.bounds = chunk_bounds(graph.indptr, chunk_edges)
+            self.bounds = np.array([0, graph.num_nodes])
+            if max(graph.num_nodes, graph.num_edges) > chunk_edges:
+                self.bounds = chunk_bounds(graph.indptr, chunk_edges)
             return
         # By distance, own nodes first: what a hop computes is a prefix.
         if counts is not None:
@@ -204,10 +226,11 @@ def process_share(indptr: np.ndarray, index: int, count: int) -> np.ndarray:
 def chunk_bounds(indptr: np.ndarray, chunk_edges: int) -> np.ndarray:
     """Return the bounds of chunks of about `chunk_edges`, of at least one node each."""
     bounds, last = [0], len(indptr) - 1
+    most = max(_NODES_PER_CHUNK, chunk_edges // 16)
     while bounds[-1] < last:
         start = bounds[-1]
         stop = np.searchsorted(indptr, indptr[start] + chunk_edges, side="right") - 1
-        bounds.append(int(min(max(stop, start + 1), start + _NODES_PER_CHUNK, last)))
+        bounds.append(int(min(max(stop, start + 1), start + most, last)))
     return np.array(bounds)
 
 

@@ -12,7 +12,7 @@ from hopf_jax.kernels.aggregators import (
 from hopf_jax.kernels.hops import run_hops
 from hopf_jax.kernels.module import Net, Rate, Sizes
 from hopf_jax.kernels.propagation import Products, Signals
-from hopf_jax.kernels.random_bits import bits_at, random_words
+from hopf_jax.kernels.random_bits import bits_at
 from hopf_jax.kernels.table import (
     CANDIDATES,
     DEFAULT_MODEL,
@@ -29,3 +29,4 @@ from hopf_jax.kernels.table import (
     kernel_from_json,
     kernel_to_json,
 )
+from hopf_jax.kernels.threefry import fold_in, new_key, split_key

@@ -23,6 +23,12 @@ from hopf_jax.batching import (
 from hopf_jax.kernels import random_bits
 from hopf_jax.kernels.aggregators import mean
 from hopf_jax.kernels.hops import run_hops
+from hopf_jax.kernels.initial_weights import (
+    Declaration,
+    declarations,
+    declare,
+    draw,
+)
 from hopf_jax.kernels.propagation import (
     HopWeights,
     Products,
@@ -34,27 +40,12 @@ from hopf_jax.kernels.propagation import (
 from hopf_jax.kernels.table import Kernel
 
 
-def _glorot(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
-    """Uniform with variance 2 / (fan_in + fan_out)."""
-    draw = jax.lax.optimization_barrier(jax.random.uniform(key, shape, dtype, -1))
-    return draw * jnp.sqrt(3 * jnp.asarray(2 / sum(shape), dtype))
-
-
-def _fan_out(key: jax.Array, shape: tuple[int, int], dtype=jnp.float32) -> jax.Array:
-    """Normal with std sqrt(2 / fan_out), as in the authors' program.
-
-    Far larger than Glorot's for a wide input, so that ReLU units do not die early.
-    """
-    # Without the barrier XLA joins the two factors, and rounds differently under jit.
-    draw = jax.lax.optimization_barrier(jax.random.normal(key, shape, dtype))
-    return draw * jnp.sqrt(jnp.asarray(2 / shape[1], dtype))
-
-
-def _walk_shares(key: jax.Array, shape: tuple[int]) -> jax.Array:
+def _walk_shares(num_hops: int) -> np.ndarray:
     """Return the shares of random walks that end after 0, 1, ... K steps, [K + 1]."""
-    steps = jnp.arange(shape[0], dtype=jnp.float32)
-    shares = _RESTART * (1 - _RESTART) ** steps
-    return shares.at[-1].set((1 - _RESTART) ** (shape[0] - 1))
+    going = np.float32(1 - _RESTART)
+    shares = np.float32(_RESTART) * going ** np.arange(num_hops + 1, dtype=np.float32)
+    shares[-1] = (1 - _RESTART) ** num_hops
+    return shares
 
 
 _SUMMARY = 2  # The site of `drop` for label summaries.
@@ -63,7 +54,7 @@ _RESTART = 0.1  # Share of walks that end at each step, in the first gamma.
 _SMALLEST_VARIANCE = 1e-5
 _MOMENTUM = 0.1  # Share of a batch in the running statistics.
 _STATISTICS = ("mean", "variance")
-_INITIALIZERS = {"glorot": _glorot, "fan-out": _fan_out}
+_ZERO = np.zeros(())
 
 
 class Rate(NamedTuple):
@@ -127,7 +118,9 @@ class Net(nn.Module):
                 norms.append(self._norm_weights(k, width))
         self.hops, self.second, self.norms = hops, second, norms
         if kernel.reads_out == "weighted":
-            self.gamma = self.param("gamma", _walk_shares, (len(read),))
+            self.gamma = self._weight(
+                "gamma", (len(read),), _walk_shares(len(read) - 1)
+            )
         elif kernel.reads_out == "each":
             self.read = [
                 (
@@ -165,7 +158,7 @@ class Net(nn.Module):
             phi = psi if shared else self._matrix(f"w_{k}_phi", phi_width, hidden)
         out = kernel.width(self.sizes.features, hidden, k)
         gates = (
-            self.param(f"g_{k}_{name}", nn.initializers.constant(gate.scale), (1,))
+            self._weight(f"g_{k}_{name}", (1,), np.array(gate.scale))
             if gate.learned and read
             else None
             for name, gate, read in (
@@ -183,18 +176,20 @@ class Net(nn.Module):
         if self.norm == "batch":
             names |= {"mean": 0.0, "variance": 1.0}
         return {
-            name: self.param(f"n_{k}_{name}", nn.initializers.constant(start), (width,))
+            name: self._weight(f"n_{k}_{name}", (width,), np.array(start))
             for name, start in names.items()
         }
 
     def _matrix(self, name: str, fan_in: int, fan_out: int) -> jax.Array:
-        init = _INITIALIZERS[self.init_weights]
-        if not fan_in * fan_out:
-            init = nn.initializers.zeros
-        return self.param(name, init, (fan_in, fan_out)).astype(self.precision)
+        start = self.init_weights if fan_in * fan_out else _ZERO
+        return self._weight(name, (fan_in, fan_out), start).astype(self.precision)
 
     def _bias(self, name: str, width: int) -> jax.Array | None:
-        return self.param(name, nn.initializers.zeros, (width,)) if self.bias else None
+        return self._weight(name, (width,), _ZERO) if self.bias else None
+
+    def _weight(self, name: str, shape: tuple[int, ...], start: Any) -> jax.Array:
+        declare(Declaration(name, shape, start))
+        return self.param(name, nn.initializers.zeros, shape)
 
     @property
     def num_layers(self) -> int:
@@ -210,8 +205,14 @@ class Net(nn.Module):
 
     def weight_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes and types of all weights, by name."""
-        declare = functools.partial(self.init, method="declare")
-        return jax.eval_shape(lambda: declare(jax.random.key(0)))["params"]
+        return {
+            each.name: jax.ShapeDtypeStruct(each.shape, jnp.float32)
+            for each in sorted(_declared_by(self), key=lambda each: each.name)
+        }
+
+    def initial_weights(self, key: np.ndarray) -> dict[str, np.ndarray]:
+        """Return new weights by name, drawn from a key of `threefry`."""
+        return draw(key, _declared_by(self))
 
     def embed(
         self,
@@ -454,6 +455,15 @@ class Net(nn.Module):
         steps = _BatchSteps(self, batch, x, summary, words, neighbours)
         h = run_hops(self.kernel, self.num_layers, steps)
         return self.readout(*steps.read(h)), roughness(*steps.last)
+
+
+@functools.lru_cache(maxsize=64)
+def _declared_by(net: Net) -> tuple[Declaration, ...]:
+    """Return the weights of a net in the order in which it declares them."""
+    start = functools.partial(net.init, method="declare")
+    with declarations() as found:
+        jax.eval_shape(lambda: start(jax.random.key(0)))
+    return tuple(found)
 
 
 class _BatchSteps:

@@ -5,6 +5,7 @@ step on a CPU, and its compilation. Integer arithmetic only, so the bits are the
 every device.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +21,6 @@ class NodeWords(NamedTuple):
 
     words: jax.Array  # [2]
     ids: jax.Array  # [N], of the nodes in a batch
-
-
-def random_words(key: jax.Array) -> jax.Array:
-    """Return the two words [2] of a key that `bits` starts from."""
-    return jax.random.key_data(key).astype(jnp.uint32)
 
 
 def bits(noise: jax.Array, site: int, count: int) -> jax.Array:
@@ -59,6 +55,7 @@ def bits_of_entries(noise: NodeWords, site: int, rows: Any, columns: Any) -> jax
     return _mix(own ^ _mix(columns.astype(jnp.uint32)))
 
 
+@functools.partial(jax.jit, inline=True)  # Traced once per shape, not at every site.
 def _mix(x: jax.Array) -> jax.Array:
     """The finaliser of MurmurHash3: every input bit flips half of the output bits."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)

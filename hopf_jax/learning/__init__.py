@@ -2,7 +2,13 @@
 
 from hopf_jax.baselines import BASELINES
 from hopf_jax.learning.convex import Solution, can_solve, can_vote, solve, voting_model
-from hopf_jax.learning.epoch import Program, evaluate_groups, first_state, train_groups
+from hopf_jax.learning.epoch import (
+    Program,
+    evaluate_groups,
+    first_state,
+    train_groups,
+    words_of_epoch,
+)
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import (
     Inputs,

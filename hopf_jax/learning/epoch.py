@@ -10,7 +10,7 @@ import numpy as np
 from jax.custom_batching import sequential_vmap
 
 from hopf_jax.batching import Group, Loader
-from hopf_jax.kernels import Net, random_words
+from hopf_jax.kernels import Net, fold_in
 from hopf_jax.learning.loss import Inputs, Objective, Params, Totals, batch_loss
 from hopf_jax.learning.run_state import State
 from hopf_jax.runtime import OneDevice, StepSharding, compiled
@@ -24,6 +24,7 @@ class Program(NamedTuple):
     net: Net
     objective: Objective
     sharding: OneDevice | StepSharding = OneDevice()
+    quickly: bool = False  # With few optimisations, in all programs of a run.
 
 
 def first_state(objective: Objective, params: Params) -> State:
@@ -55,19 +56,18 @@ def _sum_loss(net, objective, params, batch, inputs, words):
     return totals.loss, totals
 
 
-def _train(program, groups, carry, inputs, key, learning_rate):
-    net, objective, sharding = program
+def _train(program, groups, carry, inputs, words, learning_rate):
+    net, objective, sharding, _ = program
     several = sharding.lanes > 1
     loss = _sum_loss if several else batch_loss
     gradient = jax.grad(loss, argnums=2, has_aux=True)
-    key = jax.random.fold_in(*key)
 
     def step(carry, total):
         state, totals = carry
 
         def one(batch, number):
-            words = random_words(jax.random.fold_in(key, number))
-            return gradient(net, objective, state.params, batch, inputs, words)
+            own = words[number]
+            return gradient(net, objective, state.params, batch, inputs, own)
 
         def mean(g, w):
             l2 = inputs.settled(net, objective)[1].l2
@@ -89,7 +89,7 @@ def _train(program, groups, carry, inputs, key, learning_rate):
 
 
 def _evaluate(program, groups, totals, inputs, params):
-    net, objective, _ = program
+    net, objective, *_ = program
 
     def step(totals, total):
         def one(batch, number):
@@ -102,30 +102,43 @@ def _evaluate(program, groups, totals, inputs, params):
     return totals
 
 
-@compiled(num_static=1)
-def train_groups(program, groups, carry, inputs, key, rate):
+def _quickly(program: Program) -> bool:
+    return program.quickly
+
+
+@compiled(num_static=1, quickly=_quickly)
+def train_groups(program, groups, carry, inputs, words, rate):
     """Run the training steps of some groups."""
     train = functools.partial(_train, program)
-    return program.sharding.run(train, groups, carry, inputs, key, rate)
+    return program.sharding.run(train, groups, carry, inputs, words, rate)
 
 
-@compiled(num_static=1)
+@compiled(num_static=1, quickly=_quickly)
 def evaluate_groups(program, groups, totals, inputs, params):
     """Add the totals of some groups to `totals`."""
     evaluate = functools.partial(_evaluate, program)
     return program.sharding.run(evaluate, groups, totals, inputs, params)
 
 
-@compiled(num_static=1)
-def resident_epoch(program, groups, state, inputs, key, rate, zero):
+@compiled(num_static=1, quickly=_quickly)
+def resident_epoch(program, groups, state, inputs, words, rate, zero):
     """Run one epoch and its validation in one call, with all batches resident."""
 
-    def epoch(groups, state, inputs, key, rate, zero):
+    def epoch(groups, state, inputs, words, rate, zero):
         train, validation = groups
-        state, totals = _train(program, train, (state, zero), inputs, key, rate)
+        state, totals = _train(program, train, (state, zero), inputs, words, rate)
         return state, totals, _evaluate(program, validation, zero, inputs, state.params)
 
-    return program.sharding.run(epoch, groups, state, inputs, key, rate, zero)
+    return program.sharding.run(epoch, groups, state, inputs, words, rate, zero)
+
+
+def words_of_epoch(key: np.ndarray, epoch: int, num_batches: int) -> np.ndarray:
+    """Return the random words of all batches of an epoch by their numbers, [B, 2].
+
+    Drawn on the host: Threefry would be a large part of what a program compiles.
+    """
+    room = 1 << num_batches.bit_length()  # Few sizes, and two rows at least.
+    return fold_in(fold_in(key, epoch), np.arange(room))
 
 
 def run_epoch(
@@ -133,21 +146,20 @@ def run_epoch(
     loaders: tuple[Loader, Loader],
     state: State,
     inputs: Inputs,
-    key: jax.Array,
+    key: np.ndarray,
     epoch: int,
     rate: Any,
     zero: Totals,
 ) -> tuple[State, Totals, Totals]:
     """Train on the batches of the first loader, then evaluate those of the second."""
     train, validation = loaders
-    # The epoch is folded into the key inside the program, not by one of its own.
-    epoch_key: Any = (program.sharding.replicate_key(key), np.uint32(epoch))
+    words = program.sharding.replicate(words_of_epoch(key, epoch, train.num_batches))
     if train.resident and validation.resident:
         groups = train.groups(epoch), validation.groups(0)
-        return resident_epoch(program, groups, state, inputs, epoch_key, rate, zero)
+        return resident_epoch(program, groups, state, inputs, words, rate, zero)
     carry = (state, zero)
     for part in train.parts(epoch):
-        carry = train_groups(program, part, carry, inputs, epoch_key, rate)
+        carry = train_groups(program, part, carry, inputs, words, rate)
     state, totals = carry
     held = zero
     for part in validation.parts(0):
@@ -162,22 +174,22 @@ class JointProgram(NamedTuple):
     mapping: Mapping
     inputs: Inputs  # Which of the inputs have an axis of members: 0 or None each.
     groups: Any  # Likewise of the groups.
-    key: int | None  # Likewise of the key.
+    words: int | None  # Likewise of the random words.
 
 
-@compiled(num_static=1)
-def joint_epoch(program, live, state, groups, inputs, key, rates, zero):
+@compiled(num_static=1, quickly=lambda program: program.single.quickly)
+def joint_epoch(program, live, state, groups, inputs, words, rates, zero):
     """Run `resident_epoch` of all members; those that are not live stay as they are."""
 
-    def one(live, state, groups, inputs, key, rate, zero):
+    def one(live, state, groups, inputs, words, rate, zero):
         def run():
             each = program.single
-            return resident_epoch(each, groups, state, inputs, key, rate, zero)
+            arguments = groups, state, inputs, words, rate, zero
+            return resident_epoch.function(each, *arguments)
 
         # A branch in a loop; a choice between results under vmap.
         return jax.lax.cond(live, run, lambda: (state, zero, zero))
 
     each = sequential_vmap(one) if program.mapping == "loop" else one
-    keys = (program.key, None)
-    axes = (0, 0, program.groups, program.inputs, keys, 0, None)
-    return jax.vmap(each, axes)(live, state, groups, inputs, key, rates, zero)
+    axes = (0, 0, program.groups, program.inputs, program.words, 0, None)
+    return jax.vmap(each, axes)(live, state, groups, inputs, words, rates, zero)

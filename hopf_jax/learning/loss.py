@@ -141,16 +141,13 @@ class Totals(NamedTuple):
 
     loss: Array
     roots: Array
-    true_positive: Array  # [C]
-    false_positive: Array  # [C]
-    false_negative: Array  # [C]
+    outcomes: Array  # [3, C], true positives, false positives, false negatives
 
     def scores(self) -> dict[str, float]:
         """Return the mean loss and F1 scores, on the host."""
         totals = jax.device_get(self)
-        counts = (totals.true_positive, totals.false_positive, totals.false_negative)
         mean = float(totals.loss / np.maximum(totals.roots, 1))
-        return {"loss": mean} | f1_from_counts(*counts)
+        return {"loss": mean} | f1_from_counts(*totals.outcomes)
 
 
 def label_weights(labels: np.ndarray, weighted: bool = True) -> np.ndarray:
@@ -239,10 +236,11 @@ def batch_loss(
     penalty = sum(jnp.sum(jnp.square(w)) for w in matrices)
     true = batch.labels > 0
     predicted = predicted_labels(logits, true, objective)
-    real = batch.mask[:, None] > 0
     outcomes = (predicted & true, predicted & ~true, ~predicted & true)
-    counts = (jnp.sum(o & real, axis=0, dtype=jnp.int32) for o in outcomes)
-    totals = Totals(loss, roots, *counts)
+    # As a product, for which XLA has a routine; sums of zeros and ones are exact.
+    counts = batch.mask @ jnp.concatenate(outcomes, axis=1).astype(jnp.float32)
+    counts = counts.astype(jnp.int32).reshape(3, -1)
+    totals = Totals(loss, roots, counts)
     mean = loss / jnp.maximum(roots, 1) + 0.5 * objective.l2 * penalty
     return mean + drift if sown else mean, totals
 
@@ -258,9 +256,9 @@ def predicted_labels(logits: jax.Array, true: Array, objective: Objective) -> ja
 
 def zero_totals(num_labels: int) -> Totals:
     """Return the totals before any batch."""
-    none = np.zeros(num_labels, np.int32)
+    none = np.zeros((3, num_labels), np.int32)
     nil = np.zeros((), np.float32)
-    return Totals(nil, nil, none, none, none)
+    return Totals(nil, nil, none)
 
 
 def largest(x: Array, counts: Array) -> jax.Array:

@@ -1,15 +1,16 @@
 """The plan of a run: what is decided once, before any batch is made."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
 from hopf_jax.batching import LoaderSettings, feature_placement
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, process_share
+from hopf_jax.inference import WholeGraph, edges_per_chunk, process_share
 from hopf_jax.kernels import Kernel
-from hopf_jax.runtime import OneDevice, StepSharding, shard_steps
+from hopf_jax.runtime import OneDevice, StepSharding, is_small, shard_steps
 
 # As it is named to those who resume a run on other devices.
 _DEVICES = "number of devices, which may change with Execution(other_devices=True),"
@@ -30,6 +31,7 @@ class Plan:
       halo: Distance in hops to the farthest node that a prediction depends on.
       chunk_edges: Number of edges per chunk when all nodes are predicted.
       shared_programs: Dropout and weight decay are data of the programs.
+      quickly: The graph is so small that programs are compiled with few optimisations.
     """
 
     precompute: bool
@@ -40,6 +42,7 @@ class Plan:
     halo: int
     chunk_edges: int
     shared_programs: bool = False
+    quickly: bool = False
 
     @property
     def identity(self) -> dict[str, int]:
@@ -105,6 +108,11 @@ def make_plan(
         memory_budget=execution.memory_budget,
         blind=config.noise == "node",
     )
+    sharding = shard_steps(execution.devices, config.batches_per_step)
+    # Of the graph, so that it does not depend on how batches are stored.
+    matrix: Any = graph.features
+    values = matrix.nnz if features == "sparse" else matrix.size
+    work = values + graph.num_nodes * config.hidden_size + graph.num_edges
     return Plan(
         precompute=precompute,
         features=features,
@@ -112,8 +120,9 @@ def make_plan(
         validation=dataclasses.replace(
             training, resample=False, shuffle=False, transposed=False
         ),
-        sharding=shard_steps(execution.devices, config.batches_per_step),
+        sharding=sharding,
         halo=max(layers if kernel.psi else 0, int(kernel.votes is not None)),
-        chunk_edges=execution.chunk_edges,
+        chunk_edges=edges_per_chunk(graph, config.hidden_size, execution.chunk_edges),
         shared_programs=execution.shared_programs,
+        quickly=is_small(work) and isinstance(sharding, OneDevice),
     )

@@ -29,6 +29,7 @@ from hopf_jax.learning.epoch import (
     first_state,
     joint_epoch,
     run_epoch,
+    words_of_epoch,
 )
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import (
@@ -99,7 +100,7 @@ class Population:
         if plan.shared_programs:
             self._numbers, net, objective = Numbers.split(net, objective)
         self.net, self.members, self.sharding = net, members, plan.sharding
-        self._program = Program(net, objective, plan.sharding)
+        self._program = Program(net, objective, plan.sharding, plan.quickly)
         self.make_loaders(plan)
         features = whole.all_features() if plan.features == "resident" else None
         self._features = plan.sharding.replicate(features)
@@ -206,7 +207,7 @@ class Population:
         """Return the states of single members as that of the population."""
         return tuple(states)
 
-    def join_keys(self, keys: Sequence[jax.Array]) -> Any:
+    def join_keys(self, keys: Sequence[np.ndarray]) -> Any:
         """Return the random keys of all members."""
         return tuple(keys)
 
@@ -309,9 +310,9 @@ class JointPopulation(Population):
         """Return the states of single members with a leading axis."""
         return _stack(states)
 
-    def join_keys(self, keys: Sequence[jax.Array]) -> jax.Array:
+    def join_keys(self, keys: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return one key for all if their seeds agree, so that bits are drawn once."""
-        return keys[0] if self._one_key else jnp.stack(list(keys))
+        return [keys[0]] if self._one_key else list(keys)
 
     def take(self, tree: Any, member: int) -> Any:
         """Return the part of one member."""
@@ -325,9 +326,11 @@ class JointPopulation(Population):
         """Run an epoch of the live members; return the state, and totals of each."""
         train, validation = self._joint
         groups = (train.group(epoch),), (validation.group(0),)
-        program, epoch_key = self._joint_program, (key, np.uint32(epoch))
+        each = [words_of_epoch(own, epoch, train.num_batches) for own in key]
+        words = each[0] if self._one_key else np.stack(each)
+        program = self._joint_program
         state, *totals = joint_epoch(
-            program, live, state, groups, inputs, epoch_key, rates, zero
+            program, live, state, groups, inputs, words, rates, zero
         )
         seen, held = (
             [self.take(each, i) for i in range(len(self.members))]

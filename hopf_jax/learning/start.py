@@ -1,13 +1,11 @@
 """What a run and each of its iterations start from: widths, keys and weights."""
 
-import jax
 import numpy as np
 
 from hopf_jax.config import Config
 from hopf_jax.graph import Graph, row_norm
-from hopf_jax.kernels import Kernel, Net, Sizes
+from hopf_jax.kernels import Kernel, Net, Sizes, fold_in, new_key, split_key
 from hopf_jax.learning.loss import Params
-from hopf_jax.runtime import compiled
 
 
 def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
@@ -22,22 +20,16 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     return Sizes(features, graph.num_labels, hidden, hops, summary, scale)
 
 
-@compiled(num_static=1, stage="initial weights")
-def _draw(net, seed, iteration):
-    """Return the key of an iteration and new weights, in one jitted call."""
-    key = jax.random.key(seed)
-    learn_key, init_key = jax.random.split(jax.random.fold_in(key, iteration))
-    return learn_key, net.init(init_key, method="declare")["params"]
-
-
 def start_iteration(
     net: Net, seed: int, iteration: int, last: Params | None, warm_start: bool
-) -> tuple[jax.Array, Params]:
+) -> tuple[np.ndarray, Params]:
     """Return the key of an iteration and the weights it starts from.
 
     New weights, or the previous ones with a new output layer.
     """
-    learn_key, fresh = _draw(net, np.uint32(seed), np.uint32(iteration))
+    key = fold_in(new_key(seed), iteration)
+    learn_key, init_key = split_key(key)
+    fresh = net.initial_weights(init_key)
     if last is None or not warm_start:
         return learn_key, fresh
     new = {name: fresh[name] for name in fresh if name.endswith("_output")}

@@ -56,7 +56,7 @@ def learn(
     params: Sequence[Params],
     inputs: Any,
     config: Config,
-    keys: Sequence[jax.Array],
+    keys: Sequence[np.ndarray],
     on_epoch: Callable[[dict[int, Record], Progress], None] = lambda *seen: None,
     *,
     live: Sequence[bool] | None = None,

@@ -22,6 +22,7 @@ from hopf_jax.graph import (
     names_from_json,
     open_graph,
 )
+from hopf_jax.inference import LEAST_CHUNK_EDGES
 from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import (
     MALFORMED,
@@ -357,7 +358,8 @@ class Parts:
                 one += 4 * labels * max(p.num_nodes for p in held)
             mean = sum(p.edges for p in held) / max(1, sum(p.num_nodes for p in held))
             most = max(p.edges for p in held)
-            chunk = min(execution.chunk_edges, _NODES_PER_CHUNK * mean, most)
+            edges = execution.chunk_edges or LEAST_CHUNK_EDGES
+            chunk = min(edges, _NODES_PER_CHUNK * mean, most)
             one += _PER_CHUNK_EDGE * chunk
             # What batches leave is in pieces, of little use to what comes later.
             batches = self._batch_bytes(held, kernel, config, execution)

@@ -14,6 +14,7 @@ import numpy as np
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import SPLITS
 from hopf_jax.inference import (
+    LEAST_CHUNK_EDGES,
     Known,
     WholeGraph,
     as_read,
@@ -157,7 +158,9 @@ def fit_parts(
     held = [parts.open(number) for number in mine]
     first = held[0].graph
     lanes = dataclasses.replace(config, batches_per_step=len(parts))
-    plan = make_plan(first, kernel, lanes, execution)
+    chunk_edges = execution.chunk_edges or LEAST_CHUNK_EDGES
+    chunked = dataclasses.replace(execution, chunk_edges=chunk_edges)
+    plan = make_plan(first, kernel, lanes, chunked)
     sizes = sizes_of(first, kernel, config)
     if sizes.summary_scale != 1:  # That of all nodes, not of the first part's.
         sizes = dataclasses.replace(sizes, summary_scale=parts.row_norm)

@@ -21,7 +21,7 @@ from hopf_jax.graph import (
     match_columns,
     select_columns,
 )
-from hopf_jax.inference import WholeGraph, replay
+from hopf_jax.inference import WholeGraph, edges_per_chunk, replay
 from hopf_jax.kernels import MODELS, Kernel, Net, Sizes
 from hopf_jax.results.calibration import Calibration, Confidence, soften
 from hopf_jax.results.decisions import Decision
@@ -445,7 +445,9 @@ class Result(AnsweringTypos):
         graph = self._read_graph(graph)
         self._check_labels(graph)
         graph = readable(graph, self.kernel, self.config, self.seed)
-        whole = WholeGraph(graph, self.execution.chunk_edges)
+        wanted = self.execution.chunk_edges
+        chunk_edges = edges_per_chunk(graph, self.config.hidden_size, wanted)
+        whole = WholeGraph(graph, chunk_edges)
         net = make_net(self.kernel, self.config, self.sizes).with_dropout(0.0, 0.0)
         weights = self.weights[: self.iteration]
         read, output = replay(net, weights, whole, self.config, self.multilabel)

@@ -29,7 +29,7 @@ from hopf_jax.runtime.parquet import (
     read_parquet,
 )
 from hopf_jax.runtime.processes import gather_rows, initialize, is_main, share_out
-from hopf_jax.runtime.programs import compiled, releasing_programs
+from hopf_jax.runtime.programs import compiled, is_small, releasing_programs
 from hopf_jax.runtime.progress import ProgressLine, Show, TimeLeft, span, write_line
 from hopf_jax.runtime.publishing import (
     LOCK,

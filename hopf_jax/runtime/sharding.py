@@ -32,10 +32,6 @@ class OneDevice:
         """Put arrays on the device, once rather than with every step."""
         return jax.device_put(tree)
 
-    def replicate_key(self, key: jax.Array) -> jax.Array:
-        """Return the random key, which one device needs once."""
-        return key
-
     def run(self, function: Callable, groups: Any, *others: Any) -> Any:
         """Return `function(groups, *others)`."""
         return function(groups, *others)
@@ -73,10 +69,6 @@ class StepSharding:
     def replicate(self, tree: Any) -> Any:
         """Put the same arrays on every device; every process passes all of them."""
         return self._put(tree, _SAME)
-
-    def replicate_key(self, key: jax.Array) -> jax.Array:
-        """Put the same random key on every device."""
-        return jax.random.wrap_key_data(self.replicate(jax.random.key_data(key)))
 
     def shard(self, tree: Any) -> Any:
         """Distribute arrays along their first axis, the lanes.

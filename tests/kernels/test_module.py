@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from hopf_jax import MODELS, Config, Gate, Kernel, fit
 from hopf_jax.batching.sparse import SparseMatrix
-from hopf_jax.kernels import random_bits
+from hopf_jax.kernels import threefry
 from hopf_jax.kernels.aggregators import attention, lstm, mean, symmetric, total
 from hopf_jax.kernels.module import Net, Sizes, _BatchSteps, drop, roughness
 from hopf_jax.kernels.propagation import Signals
@@ -272,7 +272,7 @@ def test_no_gradient_flows_into_the_iteration_before(model, monkeypatch):
 
 # Dropout
 
-WORDS = random_bits.random_words(jax.random.key(0))
+WORDS = threefry.new_key(0)
 
 
 def test_dropout_keeps_the_mean_at_its_rate():
@@ -303,7 +303,7 @@ def test_dropout_is_off_without_words_or_a_rate():
 
 def test_every_step_and_every_place_draws_anew():
     x = np.ones((50, 40), np.float32)
-    other_step = random_bits.random_words(jax.random.fold_in(jax.random.key(0), 1))
+    other_step = threefry.fold_in(WORDS, 1)
     base = np.asarray(drop(WORDS, 0, x, 0.5)) > 0
     np.testing.assert_array_equal(base, drop(WORDS, 0, x, 0.5) > 0)
     for words, site in ((WORDS, 1), (WORDS, 5), (other_step, 0), (other_step, 1)):
@@ -328,7 +328,7 @@ def test_label_summaries_are_not_dropped():
     graph = graphs.tiny()
     row = Kernel((), ("y",), mean)
     net = Net(row, Sizes(7, 3, 5, 1, 3), dropout=0.5)
-    params = net.init(jax.random.key(0), method="declare")["params"]
+    params = net.initial_weights(threefry.new_key(0))
     batch = graphs.batch_of(graph, ROOTS[0], row, num_hops=1)
     y = graphs.spread(batch, graphs.random_summary(graph))
     h0 = np.zeros((len(y), 5), np.float32)
@@ -372,7 +372,7 @@ def test_initial_scales():
         ("glorot", np.sqrt(2 / 1050)),
     ):
         net = Net(row, sizes, init_weights=name)
-        w = net.init(jax.random.key(0), method="declare")["params"]["w_1_phi"]
+        w = net.initial_weights(threefry.new_key(0))["w_1_phi"]
         np.testing.assert_allclose(np.std(w), want, rtol=0.03)
 
 

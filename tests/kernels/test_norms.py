@@ -11,6 +11,7 @@ from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.fitting import sizes_of
 from hopf_jax.inference import WholeGraph
 from hopf_jax.inference.prediction import predict_logits
+from hopf_jax.kernels import threefry
 from hopf_jax.learning.loss import Inputs, Objective, batch_loss
 from hopf_jax.results.result import make_net
 from tests import graphs, oracle
@@ -25,7 +26,7 @@ def net_of(model, norm):
     row = MODELS[model]
     config = Config(hidden_size=5, norm=norm, dropout=0.0)
     net = make_net(row, config, sizes_of(graphs.tiny(), row, config))
-    params = net.init(jax.random.key(2), method="declare")["params"]
+    params = net.initial_weights(threefry.new_key(2))
     rng = np.random.default_rng(0)
     return net, {
         name: rng.uniform(0.5, 1.5, w.shape).astype(np.float32)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ from hopf_jax import MODELS, Config, Execution, Kernel, fit
 from hopf_jax.batching import Loader
 from hopf_jax.fitting import sizes_of
 from hopf_jax.inference.whole_graph import WholeGraph
+from hopf_jax.kernels import threefry
 from hopf_jax.kernels.aggregators import mean, symmetric
 from hopf_jax.learning.first_hop import FirstHop
 from hopf_jax.learning.loss import Inputs, node_inputs
@@ -70,7 +70,7 @@ def test_the_same_logits_from_smaller_batches(model):
     row = AHEAD[model]
     graph = graphs.tiny("all")
     net = make_net(row, CONFIG, sizes_of(graph, row, CONFIG))
-    params = net.init(jax.random.key(3), method="declare")["params"]
+    params = net.initial_weights(threefry.new_key(3))
     summary = graphs.summary_for(row, graph)
     found = {}
     for ahead in (True, False):

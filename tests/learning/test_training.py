@@ -6,6 +6,7 @@ import pytest
 
 from hopf_jax import Config, Execution
 from hopf_jax.batching.loader import Loader, LoaderSettings
+from hopf_jax.kernels import threefry
 from hopf_jax.learning.epoch import Program, run_epoch
 from hopf_jax.learning.loss import (
     Inputs,
@@ -92,9 +93,9 @@ def test_loss_of_a_batch(multilabel):
         np.testing.assert_allclose(totals.loss, each.sum(), rtol=1e-5)
         assert totals.roots == 5
         truth = labels > 0
-        np.testing.assert_array_equal(totals[2], (guess & truth).sum(axis=0))
-        np.testing.assert_array_equal(totals[3], (guess & ~truth).sum(axis=0))
-        np.testing.assert_array_equal(totals[4], (~guess & truth).sum(axis=0))
+        np.testing.assert_array_equal(totals.outcomes[0], (guess & truth).sum(axis=0))
+        np.testing.assert_array_equal(totals.outcomes[1], (guess & ~truth).sum(axis=0))
+        np.testing.assert_array_equal(totals.outcomes[2], (~guess & truth).sum(axis=0))
 
 
 def test_l2_leaves_biases_alone():
@@ -142,7 +143,7 @@ def test_a_step_is_adams_on_clipped_gradients(clip):
     loaders = loaders_of(graph, net)
     inputs = Inputs(jax.device_put(graph.features), None, np.ones(3, np.float32))
     state = State(params, objective.optimizer.init(params))
-    key, rate = jax.random.key(0), np.float32(0.01)
+    key, rate = threefry.new_key(0), np.float32(0.01)
     after, totals, held = run_epoch(
         Program(net, objective), loaders, state, inputs, key, 1, rate, zero_totals(3)
     )
@@ -166,9 +167,7 @@ def test_totals_become_scores():
     totals = zero_totals(2)._replace(
         loss=np.float32(6),
         roots=np.float32(3),
-        true_positive=np.array([2, 0]),
-        false_positive=np.array([1, 0]),
-        false_negative=np.array([0, 1]),
+        outcomes=np.array([[2, 0], [1, 0], [0, 1]]),
     )
     scores = totals.scores()
     assert scores["loss"] == 2
@@ -187,7 +186,7 @@ def test_divergence_is_told():
     population = Population(net, objective, members, plan, whole, config)
     with pytest.raises(ValueError, match="diverged at epoch 1"):
         inputs = population.inputs([None], 1)
-        learn(population, [bad], inputs, config, [jax.random.key(0)])
+        learn(population, [bad], inputs, config, [threefry.new_key(0)])
 
 
 # The stopping rule

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
 from hopf_jax import MODELS, Config, Graph, Kernel, fit, load
 from hopf_jax.datasets import make_chain, make_planted
 from hopf_jax.fitting import sizes_of
+from hopf_jax.kernels import threefry
 from hopf_jax.kernels.aggregators import mean
 from hopf_jax.results.explanations import Explanation, hop_tree, influences
 from hopf_jax.results.plots import class_colours
@@ -253,7 +253,7 @@ def test_features_as_wide_as_coras_can_be_explained():
     graph, kernel = make_planted(99, 300, 1433, 7), MODELS["nip-mean"]
     config = Config(hidden_size=4)
     net = make_net(kernel, config, sizes_of(graph, kernel, config))
-    params = net.init(jax.random.key(0), method="declare")["params"]
+    params = net.initial_weights(threefry.new_key(0))
     (found,) = influences(net, params, graph, None, [3], np.eye(7, dtype=np.float32))
     assert found.attributes.sum() > 0
 

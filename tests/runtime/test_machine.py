@@ -109,9 +109,8 @@ def test_progress_says_what_is_compiled_and_ends_with_a_summary(capsys):
     # A width that no other test has compiled.
     hopf_jax.fit(make_chain(), "i-nip-mean", QUICK, hidden_size=11, progress=True)
     text = capsys.readouterr().err
-    assert "fit i-nip-mean: compiling 1 of 3: initial weights" in text
-    assert "fit i-nip-mean: compiling 2 of 3: training" in text
-    assert "fit i-nip-mean: compiling 3 of 3: prediction" in text
+    assert "fit i-nip-mean: compiling 1 of 2: training" in text
+    assert "fit i-nip-mean: compiling 2 of 2: prediction" in text
     last = text.rstrip("\n").split("\r")[-1]
     assert "2 iterations, 4 epochs" in last and text.endswith("\n")
     hopf_jax.fit(make_chain(), "i-nip-mean", QUICK, progress=False)
@@ -125,7 +124,7 @@ def test_progress_counts_seconds_while_it_compiles(capsys, monkeypatch):
         slow(1)
         line.say("at it", "done")
     shown = [text.strip("\033[K\n") for text in capsys.readouterr().err.split("\r")]
-    said = "work: compiling 3 of 3: prediction"
+    said = "work: compiling 2 of 2: prediction"
     assert said in shown and f"{said}, 0.1 s" in shown
     assert shown[-1].startswith("work: done, ")  # Nothing ticks after the end.
 
