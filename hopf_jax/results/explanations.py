@@ -182,7 +182,7 @@ class Explanation:
         cells: list[tuple[str, ...]] = [("the prediction depends on", "share")]
         for name, share in self.shares.items():
             if share >= _LEAST_SHOWN or name == "own":
-                cells.append((_described(name), f"{share:.1%}"))
+                cells.append((describe_share(name), f"{share:.1%}"))
         yield cells
         features = self.features(_MOST_LISTED)
         if features:
@@ -208,12 +208,12 @@ class Explanation:
         return html_lines([self._caption()]) + "".join(tables)
 
 
-def _described(share: str) -> str:
+def describe_share(share: str) -> str:
     """Return a key of `Explanation.shares` in words."""
     if share == "own":
         return "own features"
     if share == "labels":
-        return "labels of neighbours, known or predicted"
+        return "labels of neighbours"
     hop = share.removeprefix("hop ")
     return "features of neighbours" if hop == "1" else f"features {hop} hops away"
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
-from hopf_jax.results.explanations import Explanation, hop_tree
+from hopf_jax.results.explanations import Explanation, describe_share, hop_tree
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 _COLOURS = (
@@ -83,7 +83,7 @@ def plot_result(
         for axes in (losses, learning):
             axes.axvline(last, color="0.8", linewidth=0.8, zorder=0)
     losses.set(xlabel="epoch", ylabel="cross entropy", title="Loss by epoch")
-    learning.set(xlabel="epoch", ylabel="micro-F1, %", title="F1 by epoch, one net")
+    learning.set(xlabel="epoch", ylabel="micro-F1, %", title="F1 by epoch, one network")
     for axes in (losses, learning):
         axes.legend(frameon=False)
     if len(iterations) > 1:
@@ -226,7 +226,7 @@ def _draw_reliability(axes: Any, report: Any) -> None:
 
 
 def _draw_comparison(axes: Any, report: Any) -> None:
-    scores = {"this model": report.scores, **report.baselines}
+    scores = report.comparison
     for values, drawn in _draw_f1_bars(axes.barh, scores):
         axes.bar_label(drawn, [f"{value:.1f}" for value in values], padding=3)
     axes.set_yticks(range(len(scores)), list(scores))
@@ -296,7 +296,7 @@ def plot_explanation(explanation: Explanation, most: int) -> Picture:
     right = figure.add_subplot(grid[:, 1])
     label, probability = shorten(explanation.label, 30), explanation.probability
     left.set_title(f"{explanation.node}: {label}, confidence {probability:.0%}")
-    shares = [(shorten(name), share) for name, share in explanation.shares.items()]
+    shares = [(describe_share(n), share) for n, share in explanation.shares.items()]
     _draw_shares(left, shares, _BLUE)
     if features:
         below = figure.add_subplot(grid[1, 0])
@@ -305,8 +305,8 @@ def plot_explanation(explanation: Explanation, most: int) -> Picture:
     _draw_edges(right, explanation.edges, places, at, parents)
     _draw_nodes(right, explanation, places, at)
     left_out = len(explanation.nodes) - len(places)
-    more = f" ({left_out} more not drawn)" if left_out else ""
-    title = f"Nodes it depends on (area: share){more}"
+    more = f"; {left_out} more not drawn" if left_out else ""
+    title = f"Nodes it depends on (area: share{more})"
     right.set(title=title, aspect="equal", xticks=[], yticks=[])
     right.margins(0.14)
     right.spines[:].set_visible(False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BASELINES = ("majority", "logistic regression")
 _CALLED = {
     "majority": "most frequent class",
-    "logistic regression": "logistic regression, without edges",
+    "logistic regression": "logistic regression on features",
 }
 _INNER_FOLDS = 5  # One of them tunes a baseline, where there are no validation nodes.
 _LEAST_TO_TUNE = 10  # Labels that a baseline needs to be tuned.
@@ -93,6 +93,12 @@ class Report:
     def scores(self) -> dict[str, float]:
         """Micro and macro F1; micro-F1 is the accuracy if nodes have one label each."""
         return f1_scores(self.true, self.decided)
+
+    @property
+    def comparison(self) -> dict[str, dict[str, float]]:
+        """Scores of this model and of the baselines, by what they are."""
+        named = {_CALLED.get(name, name): s for name, s in self.baselines.items()}
+        return {"this model": self.scores, **named}
 
     @functools.cached_property
     def by_class(self) -> list[ClassScore]:
@@ -212,9 +218,9 @@ class Report:
 
     def _comparison_cells(self) -> list[tuple[str, ...]]:
         cells: list[tuple[str, ...]] = [("method", self._micro, "macro-F1")]
-        for name, scores in {"this model": self.scores, **self.baselines}.items():
+        for name, scores in self.comparison.items():
             both = (_percent(scores[n]) for n in ("micro_f1", "macro_f1"))
-            cells.append((_CALLED.get(name, name), *both))
+            cells.append((name, *both))
         return cells
 
     def _iteration_cells(self) -> list[tuple[str, ...]]:
