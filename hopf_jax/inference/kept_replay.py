@@ -447,7 +447,7 @@ class _Steps:
             due = np.bincount(to, amount, minlength=self.num_slots)
             slots = np.flatnonzero(due)
             due = due[slots]
-        due += self.pending[name].array[slots]
+        due = due + self.pending[name].array[slots]
         now = due > factor * self.tolerance
         self.pending[name].set(slots[~now], due[~now], self.journal)
         return slots[now]
