@@ -164,7 +164,9 @@ def forward(row, params, graph, x, summary, num_hops, norm="none"):
             new = new + (h0 if k == 1 else h)
         h = relu(new) if row.learned_hops else new
         hops.append(h)
-    if row.reads_out != "last":
+    if row.reads_out == "ends" and num_hops:
+        h = np.concatenate([hops[0], hops[-1]], axis=1)
+    elif row.reads_out not in ("last", "ends"):
         every = np.concatenate(hops, axis=1)
         if row.reads_out == "weighted":
             h = sum(share * each for share, each in zip(p["gamma"], hops, strict=True))

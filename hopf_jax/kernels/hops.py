@@ -22,11 +22,11 @@ class Steps(Protocol):
         """Return h_k of the nodes within `away` hops of the roots."""
 
     def join(self, hops: list[Any]) -> Any:
-        """Return h_0, ... h_K of the roots side by side."""
+        """Return several of h_0, ... h_K of the roots side by side."""
 
 
 def run_hops(kernel: Kernel, num_layers: int, steps: Steps) -> Any:
-    """Return h_K of the roots; of a kernel that reads out all hops, h_0 to h_K.
+    """Return h_K of the roots, or side by side all hops that the output layer reads.
 
     Without an input layer the first hop reads X for both h_0 and h, and h_0 is computed
     from X after it, if a later hop reads it.
@@ -38,6 +38,10 @@ def run_hops(kernel: Kernel, num_layers: int, steps: Steps) -> Any:
         h = steps.hop(k, num_layers - k, h0, h)
         if kernel.embeds and not embedded and k < num_layers:
             h0, embedded = steps.embed(num_layers - k), True
-        if kernel.reads_out != "last":
+        if kernel.reads_out == "ends":
+            hops = [hops[0], h]
+        elif kernel.reads_out != "last":
             hops.append(h)
-    return h if kernel.reads_out == "last" else steps.join(hops)
+    # Without hops, what is read may still be the features as they are stored.
+    alone = kernel.reads_out == "last" or (kernel.reads_out == "ends" and len(hops) < 2)
+    return h if alone else steps.join(hops)

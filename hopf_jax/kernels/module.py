@@ -129,7 +129,7 @@ class Net(nn.Module):
                 )
                 for k, columns in enumerate(read)
             ]
-            width = sizes.hidden * len(read)
+        width = kernel.width_read(sizes.features, sizes.hidden, len(hops))
         if kernel.votes is not None:
             width += sizes.summary
         self.w_output = self._matrix("w_output", width, sizes.labels)

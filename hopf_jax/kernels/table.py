@@ -22,7 +22,7 @@ from hopf_jax.kernels.aggregators import (
 from hopf_jax.suggestions import did_you_mean
 
 Signal = Literal["h0", "h", "y"]
-Readout = Literal["last", "weighted", "each"]
+Readout = Literal["last", "ends", "weighted", "each"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Kernel:
       second_layer: A hop is a net of two layers: h_k = relu(relu(...) W_k_second).
       identity: lambda of GCNII's identity mapping: instead of W_k the hop multiplies
         by (1 - b) I + b W_k with b = log(lambda / k + 1). 0 for W_k itself.
-      reads_out: What the output layer reads: "last" is h_K; "weighted" the sum of
-        gamma_k h_k over all hops, with learned gamma that start as the shares of random
-        walks that end after k steps; "each" the concatenation of relu(h_k W_k_read)
-        over all hops.
+      reads_out: What the output layer reads: "last" is h_K; "ends" is [h_0, h_K];
+        "weighted" the sum of gamma_k h_k over all hops, with learned gamma that start
+        as the shares of random walks that end after k steps; "each" the concatenation
+        of relu(h_k W_k_read) over all hops.
       votes: F(A) of the label summaries that the output layer reads beside h_K: logits
         = [h_K, F(A) Y] W_L, so that the labels of neighbours speak for themselves. None
         if it reads none.
@@ -181,12 +181,13 @@ class Kernel:
             )
         if self.reads_out != "last" and (
             self.concat
-            or self.iterative
+            or "y" in self.phi + self.psi
+            or (self.votes is not None and self.reads_out != "ends")
             or (self.learned_hops and not self.input_layer)
         ):
             raise ValueError(
                 f"reads_out={self.reads_out!r} needs hops of one width and no 'y': an "
-                "input_layer or linear hops, added."
+                "input_layer or linear hops, added. Only 'ends' goes with votes."
             )
 
     @property
@@ -241,6 +242,13 @@ class Kernel:
             return hidden if self.input_layer else features
         return hidden * (2 if self.concat and self.phi and self.psi else 1)
 
+    def width_read(self, features: int, hidden: int, num_hops: int) -> int:
+        """Return the number of columns that the output layer reads of the hops."""
+        last = self.width(features, hidden, num_hops)
+        if self.reads_out == "ends" and num_hops:
+            return self.width(features, hidden, 0) + last
+        return hidden * (num_hops + 1) if self.reads_out == "each" else last
+
     def reach(self, num_hops: int) -> int:
         """Return how many hops away a prediction reads within one iteration."""
         votes = int(self.votes is not None)
@@ -267,7 +275,7 @@ MODELS: Mapping[str, Kernel] = types.MappingProxyType({
     # Later models: Wu et al. 2019, Frasca et al. 2020, Klicpera et al. 2019, Chien et
     # al. 2021, Chen et al. 2020, Velickovic et al. 2018, Xu et al. 2019.
     "sgc":        Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False),
-    "i-sgc":      Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, votes=total),
+    "i-sgc":      Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, reads_out="ends", votes=total),
     "i-sgc-mean": Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, votes=mean),
     "sign":       Kernel(("h",),  ("h",),     symmetric, self_loop, learned_hops=False, reads_out="each"),
     "appnp":      Kernel(("h0",), ("h",),     symmetric_loops, Gate(0.1), Gate(0.9), input_layer=True, learned_hops=False),

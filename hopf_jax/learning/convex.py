@@ -5,13 +5,19 @@ the graph: a logistic regression, whose best weights a convex solver finds. To i
 labels of neighbours can add their votes (`votes.py`). With few labels these are often
 the best there is, and penalty, hops and the strength of votes can be tried out by
 cross-validation in the time that one net takes to train.
+
+A few labels cannot tell which of these is best. As all are linear, an average of their
+logits is one of them again, logits = X W_0 + S^K X W_K + F(A) Y V + b, and its shares
+are those that predict held-out labels best.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
 from hopf_jax.baselines import (
     MOST_AXES,
@@ -27,14 +33,15 @@ from hopf_jax.kernels import LINEAR_MODEL, MEAN_VOTING_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.mean_votes import vote_by_regression
 from hopf_jax.learning.population import Member
-from hopf_jax.learning.stopping import likely_best
-from hopf_jax.learning.votes import sample_edges, vote
+from hopf_jax.learning.votes import Voting, count_votes, sample_edges, vote
 from hopf_jax.metrics import f1_scores, mean_loss
 
 _HOPS = (0, 1, 2, 4, 10)
 _STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # Inverse strengths of the L2 penalty.
 _SCALES = (0.1, 0.3, 1.0)  # How far votes are believed.
 _SHARES = (0.3, 1.0, 3.0)  # Of the size of features that mean labels are scaled to.
+_STEPS = 12  # Of the selection of candidates.
+_LEAST = 1e-3  # Probability: no single node rules a candidate out.
 _MOST_FEATURES = 200_000_000  # Values of all features, as the kernel reads them.
 _MOST_VALUES = 20_000_000  # Of the features of labelled nodes.
 _MOST_PRODUCTS = 1_000_000_000  # Of edges and columns that are smoothed, per hop.
@@ -47,13 +54,13 @@ class Solution(NamedTuple):
     Attributes:
       num_hops: Number of hops that features are smoothed over.
       params: Of each iteration, weights of each member.
-      evidence: Share of held-out labels that are right, and their mean loss.
+      loss: Mean loss of held-out labels.
       records: Of each iteration, for each member: losses and F1 scores.
     """
 
     num_hops: int
     params: list[list[Params]]
-    evidence: tuple[float, float]
+    loss: float
     records: list[list[dict[str, float]]]
 
 
@@ -65,7 +72,7 @@ class _Regression(NamedTuple):
     axes: np.ndarray | None  # [F, r] that weights are of; None for the features.
     models: list[Logistic]
     said: list[np.ndarray]  # Of each member, [N, C], of labelled nodes.
-    evidence: tuple[float, float]
+    loss: float  # Of held-out labels.
 
     @property
     def params(self) -> list[Params]:
@@ -119,31 +126,24 @@ def solve(
     Returns:
       Solutions by the names of kernels.
     """
-    held = np.any([member.graph.validation for member in members], axis=0)
-    count = int(held.sum())
-
-    def best(of: Sequence[Any]) -> Any:
-        return of[likely_best([each.evidence for each in of], count)]
-
-    found = list(_regressions(graph, members))
-    chosen = best(found)
+    found = sorted(_regressions(graph, members), key=lambda each: each.loss)
+    best = found[0]
     solutions = {
-        LINEAR_MODEL: Solution(
-            chosen.num_hops,
-            [chosen.params],
-            chosen.evidence,
-            _records(graph, members, [chosen.said]),
+        LINEAR_MODEL: _solution(
+            graph, members, best.num_hops, [best.params], [best.said]
         )
     }
     if num_iterations:
         # The best without neighbours, and the best with them.
         alone = [each for each in found if not each.num_hops]
         beyond = [each for each in found if each.num_hops]
-        bases = [best(each) for each in (alone, beyond) if each]
-        if not graph.multilabel:  # Also what says nothing.
-            bases.insert(1, _prior(graph, members))
-        voted = list(_voted(graph, members, bases, num_iterations))
-        solutions[voting_model(graph)] = best(voted)
+        bases = [each[0] for each in (alone, beyond) if each]
+        if graph.multilabel:
+            voted = _regressed(graph, members, bases, num_iterations)
+            solutions[MEAN_VOTING_MODEL] = min(voted, key=lambda each: each.loss)
+        else:  # Also what says nothing.
+            bases.append(_prior(graph, members))
+            solutions[VOTING_MODEL] = _voted(graph, members, bases, num_iterations)
     return solutions
 
 
@@ -174,8 +174,8 @@ def _regressions(graph: Graph, members: Sequence[Member]) -> Iterator[_Regressio
                 own = np.zeros(graph.labels.shape, np.float32)
                 own[shown] = to_probabilities(each.logits(rows), graph.multilabel)
                 said.append(own)
-            evidence = _evidence(graph, members, said)
-            yield _Regression(hops, strength, axes, list(found), said, evidence)
+            loss = mean_loss(*_held_out(graph, members, said), graph.multilabel)
+            yield _Regression(hops, strength, axes, list(found), said, loss)
 
 
 def _labelled(members: Sequence[Member]) -> np.ndarray:
@@ -206,7 +206,7 @@ def _prior(graph: Graph, members: Sequence[Member]) -> _Regression:
         shares = (labels.sum(axis=0) + 0.5) / (len(labels) + 0.5 * graph.num_labels)
         weights = np.zeros((graph.num_features, graph.num_labels), np.float32)
         models.append(Logistic(weights, np.log(shares).astype(np.float32)))
-    return _Regression(0, 1.0, None, models, [], (0.0, 0.0))
+    return _Regression(0, 1.0, None, models, [], math.inf)
 
 
 def _voted(
@@ -214,32 +214,91 @@ def _voted(
     members: Sequence[Member],
     bases: Sequence[_Regression],
     num_iterations: int,
-) -> Iterator[Solution]:
-    """Yield regressions with the votes of neighbours, believed more or less."""
-    if graph.multilabel:
-        yield from _regressed(graph, members, bases, num_iterations)
-        return
+) -> Solution:
+    """Return an average of regressions whose neighbours vote, believed more or less."""
     edges = sample_edges(graph)
-    for base in bases:
-        first = base.params
-        every = _logits(graph, first, base.num_hops)
+    mute = [np.zeros((graph.num_labels,) * 2, np.float32)] * num_iterations
+    tried: list[tuple[int, list[list[np.ndarray]]]] = []  # Base, votes of each member.
+    held_out, own = [], [_logits(graph, each.params, each.num_hops) for each in bases]
+
+    def consider(base: int, found: list[Voting]) -> None:
+        tried.append((base, [each.votes for each in found]))
+        said = [each.probabilities[-1] for each in found]
+        held_out.append(_held_out(graph, members, said)[1])
+
+    for base, every in enumerate(own):
+        consider(base, [Voting(mute, [softmax(each, axis=1)]) for each in every])
         for scale, alike in itertools.product(_SCALES, (True, False)):
-            found = [
-                vote(member.graph, edges, logits, scale, num_iterations, alike)
-                for member, logits in zip(members, every, strict=True)
-            ]
-            params = [
+            pairs = zip(members, every, strict=True)
+            consider(
+                base,
                 [
-                    own
-                    | {"w_output": np.concatenate([own["w_output"], each.votes[t].T])}
-                    for own, each in zip(first, found, strict=True)
-                ]
-                for t in range(num_iterations)
+                    vote(member.graph, edges, logits, scale, num_iterations, alike)
+                    for member, logits in pairs
+                ],
+            )
+    true = _held_out(graph, members, own[0])[0]
+    shares = average(held_out, true)
+    num_hops = max(each.num_hops for each in bases)
+    params, said = [], []
+    for m, member in enumerate(members):
+        weights = [np.zeros((graph.num_features, graph.num_labels), np.float32)]
+        weights *= 2 if num_hops else 1  # Of the features, and of the smoothed ones.
+        parts = [
+            (float(share), base, votes[m])
+            for share, (base, votes) in zip(shares, tried, strict=True)
+            if share
+        ]
+        bias = sum(
+            share * bases[base].params[m]["b_output"] for share, base, _ in parts
+        )
+        for share, base, _ in parts:
+            place = int(bases[base].num_hops > 0)
+            weights[place] = weights[place] + share * bases[base].params[m]["w_output"]
+        votes = [
+            np.sum([share * each[t] for share, _, each in parts], axis=0)
+            for t in range(num_iterations)
+        ]
+        params.append(
+            [
+                {"w_output": np.concatenate([*weights, each.T]), "b_output": bias}
+                for each in votes
             ]
-            said = [
-                [each.probabilities[t] for each in found] for t in range(num_iterations)
-            ]
-            yield _solution(graph, members, base.num_hops, params, said)
+        )
+        logits = np.sum([share * own[base][m] for share, base, _ in parts], axis=0)
+        said.append(count_votes(member.graph, logits, votes))
+    return _solution(graph, members, num_hops, _turned(params), _turned(said))
+
+
+def average(held_out: Sequence[np.ndarray], true: np.ndarray) -> np.ndarray:
+    """Return the shares of candidates in the average of logits that predicts best.
+
+    Greedy selection with replacement (Caruana et al. 2004): begin with the candidate
+    of the least loss, and add what helps the average most.
+
+    Args:
+      held_out: Probabilities [n, C] of each candidate.
+      true: Labels [n, C].
+
+    >>> right, wrong = np.array([[0.9, 0.1]]), np.array([[0.2, 0.8]])
+    >>> average([wrong, right], np.array([[1, 0]])).tolist()
+    [0.0, 1.0]
+    """
+    logs = [np.log(np.maximum(each, _LEAST)) for each in held_out]
+    total, counts = np.zeros_like(logs[0]), np.zeros(len(logs))
+    for step in range(1, _STEPS + 1):
+        losses = [
+            mean_loss(true, softmax((total + each) / step, axis=1), False)
+            for each in logs
+        ]
+        chosen = int(np.argmin(losses))
+        total += logs[chosen]
+        counts[chosen] += 1
+    return counts / _STEPS
+
+
+def _turned(lists: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    return [list(each) for each in zip(*lists, strict=True)]
 
 
 def _regressed(
@@ -298,25 +357,18 @@ def _solution(
     params: list[list[Params]],
     said: list[list[np.ndarray]],
 ) -> Solution:
-    evidence = _evidence(graph, members, said[-1])
-    return Solution(num_hops, params, evidence, _records(graph, members, said))
+    loss = mean_loss(*_held_out(graph, members, said[-1]), graph.multilabel)
+    return Solution(num_hops, params, loss, _records(graph, members, said))
 
 
-def _evidence(
+def _held_out(
     graph: Graph, members: Sequence[Member], said: Sequence[np.ndarray]
-) -> tuple[float, float]:
-    """Return the share of held-out labels that are right, and their mean loss."""
-    right, loss, count = 0.0, 0.0, 0
-    for member, each in zip(members, said, strict=True):
-        nodes = member.graph.validation
-        own, true = each[nodes], graph.labels[nodes] > 0
-        if graph.multilabel:
-            right += float(((own > 0.5) == true).mean(axis=1).sum())
-        else:
-            right += float((own.argmax(axis=1) == true.argmax(axis=1)).sum())
-        loss += mean_loss(true, own, graph.multilabel) * len(own)
-        count += len(own)
-    return right / max(1, count), loss / max(1, count)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and probabilities of the nodes that members hold out, [n, C]."""
+    held = [np.flatnonzero(member.graph.validation) for member in members]
+    own = [each[nodes] for each, nodes in zip(said, held, strict=True)]
+    true = [graph.labels[nodes] for nodes in held]
+    return np.concatenate(true), np.concatenate(own)
 
 
 def _records(

@@ -13,7 +13,7 @@ def sizes_of(graph: Graph, kernel: Kernel, config: Config) -> Sizes:
     features, hidden, hops = graph.num_features, config.hidden_size, config.num_hops
     summary = 0
     if kernel.iterative:
-        hidden_width = kernel.width(features, hidden, kernel.num_layers(hops))
+        hidden_width = kernel.width_read(features, hidden, kernel.num_layers(hops))
         summary = graph.num_labels if config.summary == "labels" else hidden_width
     scaled = summary and config.scale_summaries and config.summary == "labels"
     scale = row_norm(graph.features) if scaled else 1.0

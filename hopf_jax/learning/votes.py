@@ -12,6 +12,8 @@ known labels and, as they become surer, predicted ones. So few labels suffice, a
 neighbours of other classes say as much as those of the same.
 """
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,20 +84,42 @@ def vote(
       alike: Begin with neighbours that tend to be alike, else with what features say
         about them, which finds other patterns if features say enough.
     """
-    known, labels, matrix = graph.train, graph.labels, graph.adjacency
     factors = np.ones((graph.num_labels, graph.num_labels))
     if alike:
         factors = _first_factors(graph, edges)
     strength = scale / _mean_weight(graph)
-    new = softmax(logits, axis=1)
-    found = Voting([np.zeros_like(factors, np.float32)], [new])
-    summary = np.where(known[:, None], labels, new).astype(np.float32)
-    for t in range(2, num_iterations + 1):
+
+    def learned(summary: np.ndarray) -> np.ndarray:
         # One step: to convergence, while labels are unsure, it finds chance patterns.
+        nonlocal factors
         factors = _next_factors(edges, summary, factors)
-        votes = (strength * np.log(factors)).astype(np.float32)
+        return (strength * np.log(factors)).astype(np.float32)
+
+    return _infer(graph, logits, [learned] * (num_iterations - 1))
+
+
+def count_votes(
+    graph: Graph, logits: np.ndarray, votes: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return the output of each iteration, [N, C], with votes that are given."""
+    fixed = [functools.partial(lambda own, _: own, each) for each in votes[1:]]
+    return _infer(graph, logits, fixed).probabilities
+
+
+def _infer(
+    graph: Graph,
+    logits: np.ndarray,
+    rules: Sequence[Callable[[np.ndarray], np.ndarray]],
+) -> Voting:
+    """Return votes and outputs; rules make the votes from the last label summaries."""
+    known, labels, matrix = graph.train, graph.labels, graph.adjacency
+    new = softmax(logits, axis=1)
+    found = Voting([np.zeros((graph.num_labels,) * 2, np.float32)], [new])
+    summary = np.where(known[:, None], labels, new).astype(np.float32)
+    for t, rule in enumerate(rules, 1):
+        votes = rule(summary)
         new = softmax(logits + matrix @ (summary @ votes.T), axis=1)
-        share = np.float32((t - 1) / num_iterations)
+        share = np.float32(t / (1 + len(rules)))
         mixed = (1 - share) * new + share * summary
         found.votes.append(votes)
         found.probabilities.append(np.where(known[:, None], new, mixed))

@@ -34,6 +34,7 @@ OTHER_ROWS = {
     "short-lstm": Kernel(("h",), ("h",), lstm(2)),
     "linear-skip": Kernel(("h",), ("h",), mean, learned_hops=False, skip_from=1),
     "skipping-concat": Kernel(("h",), ("h",), mean, concat=True, skip_from=2),
+    "ends": Kernel(("h",), ("h",), mean, input_layer=True, reads_out="ends"),
     "jumping": Kernel(("h",), ("h",), mean, input_layer=True, reads_out="each"),
     "weighted-jumps": Kernel(
         ("h0",), ("h",), symmetric, input_layer=True, reads_out="weighted"
@@ -387,6 +388,8 @@ def test_weights_have_the_names_and_shapes_of_the_paper(model):
     width = row.width(graphs.NUM_FEATURES, 5, row.num_layers(graphs.NUM_HOPS))
     if row.reads_out == "each":
         width = 5 * (graphs.NUM_HOPS + 1)
+    if row.reads_out == "ends":
+        width += graphs.NUM_FEATURES
     width += graphs.NUM_LABELS if row.votes else 0
     assert params["w_output"].shape == (width, graphs.NUM_LABELS)
     assert not any(name.startswith("b_") for name in params)

@@ -58,7 +58,9 @@ def test_the_rows_are_the_papers_and_those_of_later_models():
         assert row.learned_hops == (name not in LINEAR), name
         assert row.second_layer == (name == "gin"), name
         assert row.identity == (0.5 if name == "gcnii" else 0), name
-        reads_out = {"sign": "each", "gpr-gnn": "weighted"}.get(name, "last")
+        reads_out = {"i-sgc": "ends", "sign": "each", "gpr-gnn": "weighted"}.get(
+            name, "last"
+        )
         assert row.reads_out == reads_out, name
         assert row.votes == {"i-sgc": total, "i-sgc-mean": mean}.get(name), name
 
