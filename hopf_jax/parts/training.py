@@ -57,7 +57,7 @@ from hopf_jax.runtime import (
     TimeLeft,
     checkpointed,
     gather_rows,
-    give_back_large_arrays,
+    give_back_memory,
     is_main,
     releasing_programs,
 )
@@ -146,7 +146,7 @@ def fit_parts(
     kernel = find_kernel(model)
     kernel = kernel.with_skips() if config.residual else kernel
     config = settle(parts, kernel, config)
-    give_back_large_arrays()
+    give_back_memory()
     me, count = jax.process_index(), jax.process_count()
     mine = parts.held_by(me, count)
     devices = jax.device_count() if count > 1 else 1
@@ -399,6 +399,7 @@ class _Run:
                 shapes = {"output": (part.num_own, count)}
                 if given is not None:
                     shapes["summary"] = (part.num_nodes, count)
+                give_back_memory()  # Of batches, or of the part before.
                 files = stack.enter_context(self.store.writing(part, t, shapes))
                 summary = None if given is None else given[place]
                 done = self._predict_part(part, params, summary, t)

@@ -18,7 +18,7 @@ from hopf_jax.runtime.machine import (
 )
 from hopf_jax.runtime.memory import (
     check_memory,
-    give_back_large_arrays,
+    give_back_memory,
     physical_memory,
 )
 from hopf_jax.runtime.optional import import_or_explain

@@ -5,7 +5,7 @@ import ctypes
 import os
 
 _M_MMAP_THRESHOLD = -3  # Of malloc.h.
-_LARGE = 1 << 20
+_LARGE = 1 << 18
 
 
 def physical_memory() -> int | None:
@@ -35,11 +35,13 @@ def check_memory(nbytes: int, what: str, advice: str) -> None:
         )
 
 
-def give_back_large_arrays() -> None:
-    """Make the C library give the memory of every large array back to the system.
+def give_back_memory() -> None:
+    """Give the memory of freed arrays back to the system, now and later if large.
 
     By default glibc keeps what larger and larger arrays leave, for later ones that do
     not fit into it. Elsewhere this does nothing.
     """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        library.malloc_trim(0)
