@@ -1,5 +1,6 @@
 """The command line: the same numbers as the Python calls, exit codes and messages."""
 
+import concurrent.futures
 import csv
 import dataclasses
 import io
@@ -26,7 +27,7 @@ from hopf_jax import (
     results,
     runtime,
 )
-from hopf_jax.cli import commands, options, tables
+from hopf_jax.cli import commands, model_folder, options, tables
 from hopf_jax.datasets import load_dataset, make_planted
 from tests import graphs
 
@@ -445,6 +446,27 @@ def test_a_kill_while_a_model_is_replaced_leaves_one_of_the_two(
     capsys.readouterr()
     run("predict", tmp_path)  # With the nodes of the same model.
     assert len(read(capsys.readouterr().out)) == 40
+
+
+def test_two_that_write_a_model_at_once_leave_one_of_the_two(tmp_path):
+    saved = load(ROOT / "tests" / "results" / "saved_by_0.1.npz")
+    count = len(saved.probabilities)
+
+    def write(seed):
+        names = [f"{seed} {i}" for i in range(count)]
+        read = model_folder.ReadSettings(names, (), False, "drop", False, False)
+        for _ in range(20):
+            result = dataclasses.replace(saved, seed=seed)
+            model_folder.save_model(tmp_path / "m", result, read)
+
+    write(0)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        writers = [pool.submit(write, seed) for seed in (1, 2)]
+        while not all(writer.done() for writer in writers):
+            result, settings = model_folder.load_model(tmp_path / "m")
+            assert settings.nodes[0] == f"{result.seed} 0"
+        for writer in writers:
+            writer.result()
 
 
 def test_bad_models(model, tables_of_planted, tmp_path, capsys):
