@@ -28,7 +28,6 @@ from hopf_jax.runtime import (
     check_limit,
     load_npz,
     open_text,
-    parquet_values,
     read_parquet,
     write_atomically,
 )
@@ -73,7 +72,7 @@ def read_features(path: Path, header: bool) -> Features:
     if kind == ".npz":
         nodes, columns, matrix = _features_from_npz(path)
     elif kind == ".parquet":
-        names, cells = _read_parquet(path)
+        names, cells = read_parquet(path)
         nodes, columns = texts_of(cells[0]), names[1:]
         for name, values in zip(columns, cells[1:], strict=True):
             if isinstance(values, list):
@@ -274,7 +273,7 @@ def _read_columns(path: Path, header: bool) -> tuple[list[str], list[list[str]]]
     """Return the names and the cells of all columns, as text."""
     kind = _kind(path)
     if kind == ".parquet":
-        names, values = _read_parquet(path)
+        names, values = read_parquet(path)
         return names, [texts_of(column) for column in values]
     if kind == ".npz":
         arrays = load_npz(path)
@@ -346,12 +345,6 @@ def _features_from_npz(path: Path) -> tuple[list[str], list[str], Any]:
             f"{path} has {len(nodes)} nodes, but {count} rows of features."
         )
     return nodes, list(map(str, range(width))), matrix
-
-
-def _read_parquet(path: Path) -> tuple[list[str], list[Any]]:
-    """Return the names and the columns: arrays of numbers, or lists of other values."""
-    table = read_parquet(path)
-    return list(table.column_names), [parquet_values(c) for c in table.columns]
 
 
 def texts_of(values: Any) -> list[str]:

@@ -117,10 +117,11 @@ class Part:
         """Return the names of its own nodes, or () if nodes have none."""
         path = self.folder / NAMES_TABLE
         if path.exists():
-            names = [column.to_pylist() for column in read_parquet(path).columns]
-            if len(names) != 1 or len(names[0]) != self.num_own:
+            columns = read_parquet(path)[1]
+            if len(columns) != 1 or len(columns[0]) != self.num_own:
                 raise ValueError(f"{path} does not have {self.num_own} names.")
-            return tuple(names[0])
+            (names,) = columns
+            return tuple(names.tolist() if isinstance(names, np.ndarray) else names)
         if (self.folder / NAMES).exists():
             return names_from_json(read_json(self.folder / NAMES), self.num_own)
         return ()

@@ -45,12 +45,13 @@ def columns_of(opened: Any) -> list[str]:
     return [n for n in opened.schema_arrow.names if not _is_index(n)]
 
 
-def read_parquet(path: Path) -> Any:
-    """Return a Parquet file as a table of pyarrow; texts are dictionaries."""
+def read_parquet(path: Path) -> tuple[list[str], list[Any]]:
+    """Return the names and the columns: arrays of numbers, or lists of other values."""
     with opened_parquet(path) as opened:
         table = opened.read(use_threads=False)
         check_limit(table.nbytes, os.path.getsize(path), "its columns")
-        return table.select(columns_of(opened))
+        names = columns_of(opened)
+        return names, [parquet_values(table.column(name)) for name in names]
 
 
 def _texts_of(types: Any) -> tuple[Any, ...]:
