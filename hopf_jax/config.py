@@ -344,7 +344,8 @@ class Execution:
       other_devices: Allow a run to be resumed on another number of devices, which
         changes rounding.
       shared_programs: Share compiled programs between fits that differ only in dropout
-        (above 0), l2 and learning rate, as `tune` does.
+        (above 0), l2 and learning rate, as `tune` does. Changes rounding. None for
+        graphs so small that compiling takes longer than training.
 
     >>> Execution(chunk_edges=0)
     Traceback (most recent call last):
@@ -355,7 +356,7 @@ class Execution:
     memory_budget: int = constrained(Whole(0, 2**62), 2_000_000_000)
     chunk_edges: int | None = constrained(Whole(1, 2**62), None)
     other_devices: bool = False
-    shared_programs: bool = False
+    shared_programs: bool | None = constrained(Choice((True, False)), None)
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for the first setting out of range."""

@@ -61,7 +61,7 @@ BAD = {
 EXECUTION = {
     "memory_budget": WHOLE,
     "chunk_edges": (-1, 1.5, "2", True, 0),
-    "shared_programs": (1, None),
+    "shared_programs": (1, "yes"),
     "other_devices": (1, None),
 }
 GOOD = {

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import hopf_jax
 from hopf_jax import Config, Execution, fit, tune
 from hopf_jax.datasets import make_planted, paper_split
 from hopf_jax.runtime import held_folder, programs
@@ -121,7 +120,13 @@ def test_wrong_arguments():
 def test_programs_with_numbers_as_data_compute_the_same():
     config = dataclasses.replace(SHORT, dropout=0.3, l2=1e-2)
     for model in ("gcn", "i-nip-mean"):
-        plain = fit(GRAPH, model, config, progress=False)
+        plain = fit(
+            GRAPH,
+            model,
+            config,
+            progress=False,
+            execution=Execution(shared_programs=False),
+        )
         shared = fit(
             GRAPH,
             model,
@@ -137,4 +142,3 @@ def test_programs_with_numbers_as_data_compute_the_same():
         np.testing.assert_allclose(
             plain.predict_proba(), shared.predict_proba(), atol=1e-2
         )
-    assert hopf_jax.Execution().shared_programs is False

@@ -20,6 +20,7 @@ from hopf_jax.inference.whole_graph import (
     WholeGraph,
     collect,
     edges_per_chunk,
+    is_small_graph,
     nodes_by_distance,
     process_share,
 )

@@ -7,7 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from hopf_jax.batching import SparseMatrix, fill, round_up, to_dense
-from hopf_jax.inference.whole_graph import Chunk, WholeGraph, collect
+from hopf_jax.inference.whole_graph import (
+    Chunk,
+    WholeGraph,
+    collect,
+    is_small_graph,
+)
 from hopf_jax.kernels import Net, Signals, run_hops
 from hopf_jax.runtime import compiled, gather_rows
 
@@ -52,6 +57,8 @@ def predict_own(
     # would round differently for symmetric aggregators.
     constant = net.kernel.constant
     at_once = net.kernel.iterative or whole.few_programs
+    # Hops without weights share a program anyway.
+    at_once |= net.kernel.learned_hops and is_small_graph(whole.graph, net.sizes.hidden)
     if whole.single and at_once and not constant:
         (chunk,) = whole.chunks()
         x = whole.features(chunk, senders=True)

@@ -20,6 +20,7 @@ from hopf_jax.batching import (
     round_up,
 )
 from hopf_jax.graph import Graph
+from hopf_jax.runtime import is_small
 
 LEAST_CHUNK_EDGES = 2_000_000  # What a machine holds, whatever the graph.
 _NODES_PER_CHUNK = 1 << 17
@@ -42,6 +43,13 @@ def edges_per_chunk(graph: Graph, hidden_size: int, wanted: int | None) -> int:
     if graph.num_nodes * node + graph.num_edges * _EDGE_BYTES <= _WHOLE_BYTES:
         return max(graph.num_nodes, graph.num_edges, LEAST_CHUNK_EDGES)
     return max(LEAST_CHUNK_EDGES, _CHUNK_BYTES // (node + _EDGE_BYTES))
+
+
+def is_small_graph(graph: Graph, hidden_size: int) -> bool:
+    """Return whether programs for a graph take longer to compile than to run."""
+    matrix: Any = graph.features
+    values = matrix.nnz if sp.issparse(matrix) else matrix.size
+    return is_small(values + graph.num_nodes * hidden_size + graph.num_edges)
 
 
 class Chunk(NamedTuple):

@@ -1,16 +1,20 @@
 """The plan of a run: what is decided once, before any batch is made."""
 
 import dataclasses
-from typing import Any
 
 import jax
 
 from hopf_jax.batching import LoaderSettings, feature_placement
 from hopf_jax.config import Config, Execution
 from hopf_jax.graph import Graph
-from hopf_jax.inference import WholeGraph, edges_per_chunk, process_share
+from hopf_jax.inference import (
+    WholeGraph,
+    edges_per_chunk,
+    is_small_graph,
+    process_share,
+)
 from hopf_jax.kernels import Kernel
-from hopf_jax.runtime import OneDevice, StepSharding, is_small, shard_steps
+from hopf_jax.runtime import OneDevice, StepSharding, shard_steps
 
 # As it is named to those who resume a run on other devices.
 _DEVICES = "number of devices, which may change with Execution(other_devices=True),"
@@ -31,6 +35,7 @@ class Plan:
       halo: Distance in hops to the farthest node that a prediction depends on.
       chunk_edges: Number of edges per chunk when all nodes are predicted.
       shared_programs: Dropout and weight decay are data of the programs.
+      few_programs: Predict with as few programs as possible.
       quickly: The graph is so small that programs are compiled with few optimisations.
     """
 
@@ -43,6 +48,7 @@ class Plan:
     chunk_edges: int
     shared_programs: bool = False
     quickly: bool = False
+    few_programs: bool = False
 
     @property
     def identity(self) -> dict[str, int]:
@@ -60,7 +66,7 @@ class Plan:
         count = jax.process_count()
         if count == 1:
             whole = WholeGraph(graph, self.chunk_edges)
-            whole.few_programs = self.shared_programs
+            whole.few_programs = self.few_programs
             return whole
         own = process_share(graph.indptr, jax.process_index(), count)
         return WholeGraph(graph, self.chunk_edges, own, self.halo)
@@ -110,9 +116,9 @@ def make_plan(
     )
     sharding = shard_steps(execution.devices, config.batches_per_step)
     # Of the graph, so that it does not depend on how batches are stored.
-    matrix: Any = graph.features
-    values = matrix.nnz if features == "sparse" else matrix.size
-    work = values + graph.num_nodes * config.hidden_size + graph.num_edges
+    small = is_small_graph(graph, config.hidden_size)
+    small = small and isinstance(sharding, OneDevice)
+    shared = execution.shared_programs
     return Plan(
         precompute=precompute,
         features=features,
@@ -123,6 +129,7 @@ def make_plan(
         sharding=sharding,
         halo=max(layers if kernel.psi else 0, int(kernel.votes is not None)),
         chunk_edges=edges_per_chunk(graph, config.hidden_size, execution.chunk_edges),
-        shared_programs=execution.shared_programs,
-        quickly=is_small(work) and isinstance(sharding, OneDevice),
+        shared_programs=small if shared is None else shared,
+        quickly=small,
+        few_programs=bool(shared),
     )

@@ -44,6 +44,7 @@ class _Entry:
         def own(*arguments):
             return function(*arguments)
 
+        self.quickly = quickly
         options = _quick_options() if quickly else None
         self.call = jax.jit(
             own, static_argnums=range(num_static), compiler_options=options

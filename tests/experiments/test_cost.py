@@ -157,3 +157,13 @@ def test_sparse_features_are_gone_through_once_each_way():
     ).as_text()
     # X [W_phi | W_psi] and its gradient; A h at two hops, and theirs.
     assert text.count("cpu_csr_sparse_dense") == 6
+
+
+def test_other_numbers_and_seeds_compile_nothing(programs):
+    graph = make_planted(200, 600, 8, 3, homophily=0.9, seed=1)
+    settings = {"hidden_size": 4, "max_epochs": 2, "min_epochs": 1, "progress": False}
+    fit(graph, "gcn", **settings)
+    assert programs["resident_epoch"] == programs["_predict_at_once"] == 1
+    programs.clear()
+    fit(graph, "gcn", **settings, learning_rate=0.02, l2=1e-4, dropout=0.3, seed=1)
+    assert not programs

@@ -8,10 +8,13 @@ import scipy.sparse as sp
 
 from hopf_jax import MODELS
 from hopf_jax.batching.padding import round_up
+from hopf_jax.datasets import make_random
 from hopf_jax.inference.prediction import predict_logits
 from hopf_jax.inference.whole_graph import (
+    LEAST_CHUNK_EDGES,
     WholeGraph,
     chunk_bounds,
+    edges_per_chunk,
     nodes_by_distance,
     process_share,
 )
@@ -195,3 +198,11 @@ def test_shares_are_all_nodes_once(count):
         assert min(map(len, shares)) >= 1
     with pytest.raises(ValueError, match="19 processes cannot share 18 nodes"):
         process_share(indptr, 0, 19)
+
+
+def test_a_graph_is_one_chunk_unless_it_is_large_or_smaller_ones_are_wanted():
+    graph = make_random(1000, 5000, 4, 2)
+    assert WholeGraph(graph, edges_per_chunk(graph, 16, None)).single
+    assert not WholeGraph(graph, edges_per_chunk(graph, 16, 3000)).single
+    chunk_edges = edges_per_chunk(graph, 10**6, None)  # States of 4 GB.
+    assert chunk_edges == LEAST_CHUNK_EDGES

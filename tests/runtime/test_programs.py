@@ -63,3 +63,13 @@ def test_a_block_within_another_frees_nothing(double):
                 with releasing_programs():
                     call(np.zeros(size, np.float32))
     assert traced == list(range(1, 2 * programs._KEPT))
+
+
+def test_programs_for_few_numbers_are_compiled_quickly():
+    call = compiled()(lambda x: x + 1)
+    few, many = (call._find((np.zeros(n, np.float32),)) for n in (10, 200_000))
+    told = compiled(1, quickly=bool)(lambda quickly, x: x + 1)
+    yes, no = (told._find((flag, np.zeros(10))) for flag in (True, False))
+    assert [entry.quickly for entry in (few, many, yes, no)] == [1, 0, 1, 0]
+    np.testing.assert_array_equal(call(np.zeros(10, np.float32)), 1)
+    assert programs._quick_options()  # This compiler knows them.
