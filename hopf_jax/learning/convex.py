@@ -33,7 +33,7 @@ from hopf_jax.kernels import LINEAR_MODEL, MEAN_VOTING_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.mean_votes import vote_by_regression
 from hopf_jax.learning.population import Member
-from hopf_jax.learning.votes import Voting, count_votes, sample_edges, vote
+from hopf_jax.learning.votes import count_votes, sample_edges, vote
 from hopf_jax.metrics import f1_scores, mean_loss
 
 _HOPS = (0, 1, 2, 4, 10)
@@ -209,63 +209,86 @@ def _prior(graph: Graph, members: Sequence[Member]) -> _Regression:
     return _Regression(0, 1.0, None, models, [], math.inf)
 
 
+class _Base(NamedTuple):
+    """A regression to which votes are added: weights and logits of each member."""
+
+    num_hops: int
+    params: list[Params]
+    logits: list[np.ndarray]
+
+
+class _Voter(NamedTuple):
+    """A regression with votes, believed more or less.
+
+    Attributes:
+      base: The regression.
+      votes: Of each member, by iteration, [C, C].
+      held_out: Probabilities of the nodes that members hold out, [n, C].
+    """
+
+    base: _Base
+    votes: list[list[np.ndarray]]
+    held_out: np.ndarray
+
+
+def _voters(
+    graph: Graph, members: Sequence[Member], base: _Base, num_iterations: int
+) -> Iterator[_Voter]:
+    """Yield a regression without votes, and with votes that are learned."""
+    edges = sample_edges(graph)
+    mute = [np.zeros((graph.num_labels,) * 2, np.float32)] * num_iterations
+    said = [softmax(logits, axis=1) for logits in base.logits]
+    yield _Voter(base, [mute] * len(members), _held_out(graph, members, said)[1])
+    for scale, alike in itertools.product(_SCALES, (True, False)):
+        found = [
+            vote(member.graph, edges, logits, scale, num_iterations, alike)
+            for member, logits in zip(members, base.logits, strict=True)
+        ]
+        said = [each.probabilities[-1] for each in found]
+        held_out = _held_out(graph, members, said)[1]
+        yield _Voter(base, [each.votes for each in found], held_out)
+
+
 def _voted(
     graph: Graph,
     members: Sequence[Member],
     bases: Sequence[_Regression],
     num_iterations: int,
 ) -> Solution:
-    """Return an average of regressions whose neighbours vote, believed more or less."""
-    edges = sample_edges(graph)
-    mute = [np.zeros((graph.num_labels,) * 2, np.float32)] * num_iterations
-    tried: list[tuple[int, list[list[np.ndarray]]]] = []  # Base, votes of each member.
-    held_out, own = [], [_logits(graph, each.params, each.num_hops) for each in bases]
-
-    def consider(base: int, found: list[Voting]) -> None:
-        tried.append((base, [each.votes for each in found]))
-        said = [each.probabilities[-1] for each in found]
-        held_out.append(_held_out(graph, members, said)[1])
-
-    for base, every in enumerate(own):
-        consider(base, [Voting(mute, [softmax(each, axis=1)]) for each in every])
-        for scale, alike in itertools.product(_SCALES, (True, False)):
-            pairs = zip(members, every, strict=True)
-            consider(
-                base,
-                [
-                    vote(member.graph, edges, logits, scale, num_iterations, alike)
-                    for member, logits in pairs
-                ],
-            )
-    true = _held_out(graph, members, own[0])[0]
-    shares = average(held_out, true)
+    """Return the average of regressions with votes that predicts best."""
+    voters: list[_Voter] = []
+    for each in bases:
+        logits = _logits(graph, each.params, each.num_hops)
+        base = _Base(each.num_hops, each.params, logits)
+        voters += _voters(graph, members, base, num_iterations)
+    true = _held_out(graph, members, logits)[0]
+    shares = average([each.held_out for each in voters], true)
+    # Of Python: a share of numpy would make all of them float64.
+    used = [
+        (float(share), each)
+        for share, each in zip(shares, voters, strict=True)
+        if share
+    ]
     num_hops = max(each.num_hops for each in bases)
     params, said = [], []
     for m, member in enumerate(members):
-        weights = [np.zeros((graph.num_features, graph.num_labels), np.float32)]
-        weights *= 2 if num_hops else 1  # Of the features, and of the smoothed ones.
-        parts = [
-            (float(share), base, votes[m])
-            for share, (base, votes) in zip(shares, tried, strict=True)
-            if share
-        ]
-        bias = sum(
-            share * bases[base].params[m]["b_output"] for share, base, _ in parts
-        )
-        for share, base, _ in parts:
-            place = int(bases[base].num_hops > 0)
-            weights[place] = weights[place] + share * bases[base].params[m]["w_output"]
         votes = [
-            np.sum([share * each[t] for share, _, each in parts], axis=0)
+            np.sum([share * each.votes[m][t] for share, each in used], axis=0)
             for t in range(num_iterations)
         ]
+        weights = [np.zeros((graph.num_features, graph.num_labels), np.float32)]
+        weights *= 2 if num_hops else 1  # Of the features, and of the smoothed ones.
+        for share, (base, _, _) in used:
+            place = int(base.num_hops > 0)
+            weights[place] = weights[place] + share * base.params[m]["w_output"]
+        bias = sum(share * each.base.params[m]["b_output"] for share, each in used)
         params.append(
             [
                 {"w_output": np.concatenate([*weights, each.T]), "b_output": bias}
                 for each in votes
             ]
         )
-        logits = np.sum([share * own[base][m] for share, base, _ in parts], axis=0)
+        logits = np.sum([share * each.base.logits[m] for share, each in used], axis=0)
         said.append(count_votes(member.graph, logits, votes))
     return _solution(graph, members, num_hops, _turned(params), _turned(said))
 
