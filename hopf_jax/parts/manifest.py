@@ -37,7 +37,7 @@ from hopf_jax.runtime import (
 FORMAT = 1
 # Bytes of a process: Python, JAX and its compiler; for each training or validation
 # node, to deal it; and for each edge of a chunk, which has so many nodes at most.
-_PROGRAM = 470_000_000
+_TRAINING, _PREDICTING = 470_000_000, 360_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
 # Of batches: words per node and edge, hidden states of a step, copies if streamed.
 _WORDS_PER_NODE, _WORDS_PER_EDGE, _STATES, _STREAMED = 8, 8, 6, 5
@@ -362,11 +362,11 @@ class Parts:
             edges = execution.chunk_edges or LEAST_CHUNK_EDGES
             chunk = min(edges, _NODES_PER_CHUNK * mean, most)
             one += _PER_CHUNK_EDGE * chunk
-            # What batches leave is in pieces, of little use to what comes later.
+            # What batches leave is given back before all nodes are predicted.
             batches = self._batch_bytes(held, kernel, config, execution)
-            peaks.append(kept + one + batches)
+            peaks.append(kept + max(_TRAINING + batches, _PREDICTING + one))
         roots = self.count("train") + self.count("validation")
-        return int(_PROGRAM + max(peaks) + _PER_ROOT * roots)
+        return int(max(peaks) + _PER_ROOT * roots)
 
     def _batch_bytes(
         self,
