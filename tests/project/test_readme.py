@@ -2,6 +2,7 @@
 
 import re
 
+import hopf_jax
 from tests.project.pages import README, ROOT, python_blocks, run_examples, train_briefly
 
 
@@ -26,6 +27,10 @@ def test_the_first_example_has_ten_lines_and_needs_no_download():
 
 def test_it_is_short():
     assert len(README.read_text().splitlines()) <= 110
+
+
+def test_it_counts_the_kernels():
+    assert f"[{len(hopf_jax.MODELS)} kernels]" in README.read_text()
 
 
 def test_the_two_commands_are_there():
