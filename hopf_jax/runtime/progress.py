@@ -24,7 +24,7 @@ class ProgressLine:
 
     In a terminal it is on stderr. In a notebook it is one output of the cell, so that
     the saved notebook has its last text and nothing else. While programs are compiled
-    it says for which of the three stages of a fit, and for how long already: the time
+    it says whether for training or prediction, and for how long already: the time
     left is not known then, nor how many shapes of batches need programs of their own.
 
     Args:
