@@ -138,11 +138,11 @@ def size_table(size: Size, halos: Mapping[str, Any]) -> str:
     header = [
         "hosts",
         "nodes held",
-        "memory a host, GB",
-        "summaries a host and iteration, MB",
+        "memory per host, GB",
+        "summaries per host and iteration, MB",
         f"{_REACH} hops: nodes held",
-        "memory a host, GB",
-        "or hidden states a host and epoch, MB",
+        "memory per host, GB",
+        "or hidden states per host and epoch, MB",
     ]
 
     def values(hosts: int, by_metis: bool) -> list[str]:
@@ -177,10 +177,10 @@ def parts_table(found: Mapping[str, Any]) -> str:
         "partitioned in, s",
         "peak, GB",
         "job, s",
-        "RssAnon a process, GB",
+        "RssAnon per process, GB",
         "predicted",
         "off by",
-        "bytes exchanged an iteration",
+        "bytes exchanged per iteration",
         "counted",
     ]
     rows = []
@@ -230,7 +230,7 @@ def large_table(found: Mapping[str, Any]) -> str:
 def weak_table(found: Mapping[str, Any]) -> str:
     """Return epochs by number of processes."""
     header = ["processes", "roots", "steps", "epoch, s", "least to most, s"]
-    header += ["efficiency", "processor, s a process", "efficiency"]
+    header += ["efficiency", "processor seconds per process", "efficiency"]
     rows = [
         [
             count,

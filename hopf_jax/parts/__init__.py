@@ -1,4 +1,4 @@
-"""Graphs divided into parts, and jobs whose processes hold some of them each."""
+"""Graphs in parts, and distributed jobs whose processes hold some of them each."""
 
 from hopf_jax.parts.assignment import METHODS
 from hopf_jax.parts.manifest import Part, Parts, open_parts

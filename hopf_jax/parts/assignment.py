@@ -1,4 +1,4 @@
-"""Which part each node belongs to: METIS, or streaming where that is too large.
+"""Assignment of nodes to parts by METIS, or by streaming for larger graphs.
 
 The streaming partitioner reads the graph block by block, several times. A block's nodes
 go where most of their neighbours are; in the first pass less where a part is full (LDG,
@@ -29,13 +29,13 @@ _METIS_PER_EDGE, _METIS_PER_NODE = 40, 120
 
 
 def assign(graph: Graph, parts: int, method: str, memory: int, seed: int) -> np.ndarray:
-    """Return the part of each node, [N] int32; none is empty.
+    """Return the part of each node, [N] int32; no part is empty.
 
     Args:
       graph: The graph, which may be mapped.
       parts: Number of parts.
-      method: One of `METHODS`; "auto" is METIS if it is installed and fits the memory.
-      memory: Bytes that may be used.
+      method: One of `METHODS`; "auto" is METIS if it is installed and memory suffices.
+      memory: Memory limit in bytes.
       seed: Seed of METIS.
     """
     fits = metis_bytes(graph) <= memory
@@ -53,7 +53,7 @@ def assign(graph: Graph, parts: int, method: str, memory: int, seed: int) -> np.
 
 
 def metis_bytes(graph: Graph) -> int:
-    """Return about how much memory METIS takes for a graph."""
+    """Estimate the memory in bytes that METIS needs for a graph."""
     return _METIS_PER_EDGE * graph.num_edges + _METIS_PER_NODE * graph.num_nodes
 
 
@@ -101,7 +101,7 @@ def stream(graph: Graph, parts: int, passes: int = _PASSES) -> np.ndarray:
 
 
 def _pass(graph: Graph, found: np.ndarray, parts: int, *, first: bool) -> None:
-    """Give every node a part, in place, by those that its neighbours have so far."""
+    """Reassign every node, in place, by the current parts of its neighbours."""
     limit = int(np.ceil(_SLACK * graph.num_nodes / parts))
     sizes = np.bincount(found[found >= 0], minlength=parts)
     for start, stop in blocks(graph, parts):
@@ -117,7 +117,7 @@ def _pass(graph: Graph, found: np.ndarray, parts: int, *, first: bool) -> None:
 
 
 def blocks(graph: Graph, parts: int = 1) -> Iterator[tuple[int, int]]:
-    """Yield bounds of consecutive nodes that are few, and have few edges."""
+    """Yield bounds of consecutive nodes, limited in nodes and edges."""
     num_nodes, start = graph.num_nodes, 0
     most = _SCORES_AT_ONCE // parts
     if parts > 1:
@@ -134,7 +134,7 @@ def blocks(graph: Graph, parts: int = 1) -> Iterator[tuple[int, int]]:
 def _count_neighbours(
     graph: Graph, found: np.ndarray, start: int, stop: int, parts: int
 ) -> np.ndarray:
-    """Return how many neighbours of each node of a block are in each part, [n, P]."""
+    """Count the neighbours of each node of a block in each part, [n, P]."""
     first, last = int(graph.indptr[start]), int(graph.indptr[stop])
     rows = np.repeat(np.arange(stop - start), np.diff(graph.indptr[start : stop + 1]))
     near = found[np.asarray(graph.indices[first:last])]
@@ -146,16 +146,16 @@ def _count_neighbours(
 def _place(
     score: np.ndarray, sizes: np.ndarray, limit: int, *, weigh: bool
 ) -> np.ndarray:
-    """Return the part of each node of a block, given what speaks for each, [n, P].
+    """Return the part of each node of a block, by the scores of the parts.
 
-    Where more nodes want a part than it has room for, those with the highest scores get
+    If more nodes prefer a part than fit into it, those with the highest scores get
     it, and the others choose again.
 
     Args:
-      score: What speaks for each part.
-      sizes: Number of nodes that each part has.
-      limit: The most that it may have.
-      weigh: Multiply scores by the room that is left.
+      score: Score of each part, [n, P].
+      sizes: Current number of nodes per part.
+      limit: Maximal number of nodes per part.
+      weigh: Multiply scores by the remaining capacity.
     """
     placed = np.full(len(score), -1, np.int32)
     room = limit - sizes
@@ -178,7 +178,7 @@ def _place(
 
 
 def _without_empty(found: np.ndarray, parts: int) -> np.ndarray:
-    """Give every empty part a node of the largest."""
+    """Move a node of the largest part into every empty one."""
     sizes = np.bincount(found, minlength=parts)
     for empty in np.flatnonzero(sizes == 0):
         largest = int(sizes.argmax())
@@ -189,7 +189,7 @@ def _without_empty(found: np.ndarray, parts: int) -> np.ndarray:
 
 
 def count_cut(graph: Graph, found: np.ndarray) -> int:
-    """Return how many entries of A are between nodes of different parts."""
+    """Count the entries of A between nodes of different parts."""
     cut = 0
     for start, stop in blocks(graph):
         first, last = int(graph.indptr[start]), int(graph.indptr[stop])
@@ -204,7 +204,7 @@ def mark_within(graph: Graph, own: np.ndarray, hops: int) -> np.ndarray:
     Args:
       graph: The graph, which is read block by block.
       own: Ids of the own nodes.
-      hops: The largest distance that is looked for.
+      hops: Maximal distance.
     """
     distance = np.full(graph.num_nodes, 255, np.uint8)
     distance[own] = 0
@@ -218,14 +218,14 @@ def mark_within(graph: Graph, own: np.ndarray, hops: int) -> np.ndarray:
 
 
 def edge_blocks(graph: Graph, nodes: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the places of the edges into some nodes, in their order, some at a time."""
+    """Yield positions of the edges into some nodes, in order and in pieces."""
     for some in node_blocks(graph, nodes):
         starts: Any = graph.indptr[some]
         yield ranges(starts, graph.indptr[some + 1] - starts)
 
 
 def node_blocks(graph: Graph, nodes: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield nodes in their order, some at a time, which have few edges together."""
+    """Yield nodes in order, in pieces with a bounded number of edges."""
     for start in range(0, len(nodes), _SCORES_AT_ONCE):
         some = nodes[start : start + _SCORES_AT_ONCE]
         ends = np.cumsum(graph.indptr[some + 1] - graph.indptr[some])

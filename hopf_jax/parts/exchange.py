@@ -1,7 +1,7 @@
-"""Exchanges between the processes of a job, each with one other at a time.
+"""Exchanges between pairs of processes of a job.
 
-Rows travel by a collective of the two processes alone, in their exact number: what is
-sent is what `Parts.sends` counts, and no process receives anything it does not read.
+Rows are sent by a collective of two processes, without padding: the traffic is what
+`Parts.sends` counts, and no process receives rows that it does not need.
 """
 
 import itertools
@@ -23,7 +23,7 @@ Write = Callable[[Part, np.ndarray, np.ndarray], object]
 
 
 class Exchanged(NamedTuple):
-    """Bytes that this process sent to and received from others in an exchange."""
+    """Bytes that this process sent and received in an exchange."""
 
     sent: int
     received: int
@@ -32,7 +32,7 @@ class Exchanged(NamedTuple):
 def exchange(
     parts: Parts, held: Sequence[Part], width: int, read: Read, write: Write
 ) -> Exchanged:
-    """Give every part rows for its halo, from the parts that own these nodes.
+    """Fill the halo of every part with rows from the nodes' owners.
 
     All processes of a job must call it.
 
@@ -40,8 +40,8 @@ def exchange(
       parts: The graph in parts.
       held: The parts of this process.
       width: Number of columns of a row.
-      read: Returns rows [n, width] of a held part at places of own nodes.
-      write: Takes rows [n, width] for a held part at places of its halo.
+      read: Returns rows [n, width] of a held part at positions of own nodes.
+      write: Stores rows [n, width] of a held part at positions in its halo.
     """
     me, count = jax.process_index(), jax.process_count()
     by_number = {part.number: part for part in held}
@@ -84,7 +84,7 @@ def _receive(
     step: int,
     write: Write,
 ) -> int:
-    """Receive the rows of one part for all parts held here; return their bytes."""
+    """Receive the rows that one part sends to all held parts; return their bytes."""
     counts = [int(parts.sends[source, q]) for q in sorted(held)]
     total, nbytes = sum(counts), 0
     bounds = np.cumsum([0, *counts])
@@ -102,19 +102,19 @@ def _receive(
 
 
 def _sent_to(parts: Parts, part: Part, targets: Sequence[int]) -> np.ndarray:
-    """Return places of own nodes whose rows consecutive parts ask for."""
+    """Return positions of own nodes whose rows consecutive parts need."""
     ends = np.cumsum([0, *parts.sends[part.number]])
     return np.asarray(part.sends[ends[targets[0]] : ends[targets[-1] + 1]])
 
 
 def _received_from(parts: Parts, part: Part, source: int) -> np.ndarray:
-    """Return places of the halo nodes that another part owns."""
+    """Return positions of the halo nodes that another part owns."""
     ends = np.cumsum([0, *parts.sends[:, part.number]])
     return np.asarray(part.receive[ends[source] : ends[source + 1]])
 
 
 def _move(first: int, second: int, source: int, rows: np.ndarray) -> np.ndarray:
-    """Send rows, or receive as many, between two processes; return the rows."""
+    """Send rows to, or receive rows from, another process; return the rows."""
     devices = [
         next(d for d in jax.devices() if d.process_index == process)
         for process in (first, second)

@@ -1,4 +1,4 @@
-"""The batches of a graph in parts: each is divided among the parts that own its roots.
+"""Batches of a graph in parts, each divided among the parts that own its roots.
 
 Batches, their order and their random bits are those of a run on the whole graph. A part
 is a lane of the steps (`runtime.sharding`): its share of a batch has its own roots, and
@@ -37,11 +37,11 @@ Summaries = Callable[[np.ndarray], np.ndarray]
 
 
 class Roots(NamedTuple):
-    """The roots of one set, dealt into batches: the same in every process.
+    """The roots of one set in batches, identical in all processes.
 
     Attributes:
-      batches: Their ids in the whole graph, batch by batch.
-      owners: The part of each.
+      batches: Ids in the whole graph, batch by batch.
+      owners: The part of each root.
     """
 
     batches: list[np.ndarray]
@@ -49,7 +49,7 @@ class Roots(NamedTuple):
 
 
 def deal_roots(parts: Parts, name: str, how: LoaderSettings, seed: int) -> Roots:
-    """Deal all training or validation nodes into batches, as for the whole graph."""
+    """Divide training or validation nodes into batches, as for the whole graph."""
     about = parts.roots(name)
     ids = about["ids"]
 
@@ -72,11 +72,11 @@ class PartLoader:
 
     Args:
       held: The parts of this process, one per lane.
-      hoods: How subgraphs of each are extracted.
-      roots: All roots, of all parts.
-      how: How batches are made and stored.
-      seed: Seed of the order of batches.
-      sharding: The devices; there is a lane per part.
+      hoods: Extract subgraphs, one per part.
+      roots: The roots of all parts.
+      how: Settings for making and storing batches.
+      seed: Seed for the order of batches.
+      sharding: The devices, with one lane per part.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class PartLoader:
         self.resident = each * self._bytes <= how.memory_budget
 
     def _most(self) -> np.ndarray:
-        """Return the largest size of any share of a batch, [2K + 2]."""
+        """Return the maximal sizes of a share of a batch, [2K + 2]."""
         most = np.zeros(2 * self.how.num_hops + 2, np.int64)
         for lane, batches in enumerate(self.roots):
             for number in range(len(batches)):
@@ -123,10 +123,11 @@ class PartLoader:
         return most
 
     def read(self, summaries: Sequence[Summaries] | None) -> None:
-        """Give batches the label summaries of the next iteration.
+        """Set the label summaries that batches read in the next iteration.
 
         Args:
-          summaries: What returns those of nodes of each part; None if they read none.
+          summaries: Functions, one per part, that return label summaries of nodes; None
+            if the kernel reads none.
         """
         self._summaries, self._kept = summaries, None
         if self.resident:
@@ -134,12 +135,12 @@ class PartLoader:
             self._kept = self._stacked(every)
 
     def groups(self, epoch: int) -> tuple[Group, ...]:
-        """Return all batches of an epoch, where they are resident."""
+        """Return all batches of an epoch if they are resident."""
         batches, numbers = self._kept
         return (self._wide(batches, numbers, self._order(epoch)),)
 
     def parts(self, epoch: int) -> Iterator[tuple[Group, ...]]:
-        """Yield what each program call gets: all batches if resident, else one each."""
+        """Yield the input of each program call: all batches if resident, else one."""
         if self.resident:
             yield self.groups(epoch)
             return
@@ -186,7 +187,7 @@ class PartLoader:
         )
 
     def _stacked(self, lanes: Sequence[Sequence[int]]) -> tuple[Batch, Any]:
-        """Return batches of every lane of this process, and their numbers."""
+        """Return stacked batches of the lanes of this process, and their numbers."""
         batches: list[Batch] = []
         numbers = []
         rows = max(_FEW, len(lanes[0]))

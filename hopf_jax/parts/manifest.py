@@ -1,4 +1,4 @@
-"""The folder of a graph in parts: its manifest, and the parts that a process opens."""
+"""The folder of a graph in parts: the manifest, and parts as memory maps."""
 
 import dataclasses
 import os
@@ -35,8 +35,8 @@ from hopf_jax.runtime import (
 )
 
 FORMAT = 1
-# Bytes of a process: Python, JAX and its compiler; for each training or validation
-# node, to deal it; and for each edge of a chunk, which has so many nodes at most.
+# Bytes of a process: Python, JAX and its compiler; per training or validation node, to
+# form batches; per edge of a chunk; and the maximal number of nodes of a chunk.
 _TRAINING, _PREDICTING = 470_000_000, 360_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
 # Of batches: words per node and edge, hidden states of a step, copies if streamed.
@@ -47,27 +47,27 @@ ROOTS = {"train": "training-nodes", "validation": "validation-nodes"}
 
 
 def folder_of(part: int) -> str:
-    """Return the name of the folder of a part."""
+    """Return the folder name of a part."""
     return f"part-{part:04d}"
 
 
 def sends_of(part: int) -> str:
-    """Return the name of the file that says which of its nodes others ask for."""
+    """Return the name of the file with the nodes that other parts need."""
     return f"sends-{part:04d}.npy"
 
 
 @dataclasses.dataclass(frozen=True)
 class PartInfo:
-    """What the manifest says of a part.
+    """A part as the manifest describes it.
 
     Attributes:
-      within: Number of its nodes within 0, 1, ... hops of its own.
+      within: Number of nodes within 0, 1, ... hops of its own nodes.
       edges, own_edges: Number of edges it holds, and of those into its own nodes.
-      sets: Number of its own nodes that are known, train, validation and test.
-      train_labels: How many of its training nodes have each label, [C].
-      receives: Number of halo nodes that each part owns, [P].
+      sets: Number of own nodes that are known, train, validation and test.
+      train_labels: Number of training nodes per label, [C].
+      receives: Number of halo nodes by owner, [P].
       files: The sha256 of each of its files.
-      bytes: Their size.
+      bytes: Total size of the files.
     """
 
     within: tuple[int, ...]
@@ -81,18 +81,18 @@ class PartInfo:
 
     @property
     def num_own(self) -> int:
-        """Number of its own nodes."""
+        """Number of own nodes."""
         return self.within[0]
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes that it holds."""
+        """Number of nodes, including the halo."""
         return self.within[-1]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """One part, opened: arrays are memory maps.
+    """An opened part, whose arrays are memory maps.
 
     Attributes:
       number: Its number, from 0.
@@ -100,8 +100,8 @@ class Part:
         outermost.
       ids: Their ids in the whole graph, [n]; own ones ascend.
       own: Its own nodes alone, without edges and features.
-      sends: Places of own nodes that others ask for, part after part.
-      receive: Places of the nodes of the halo, by the part that owns them.
+      sends: Positions of own nodes that other parts need, part by part.
+      receive: Positions of halo nodes, by owner.
       folder: Where it is.
     """
 
@@ -114,7 +114,7 @@ class Part:
     folder: pathlib.Path
 
     def read_names(self) -> tuple[Any, ...]:
-        """Return the names of its own nodes, or () if nodes have none."""
+        """Return the names of own nodes, or () if nodes have none."""
         path = self.folder / NAMES_TABLE
         if path.exists():
             columns = read_parquet(path)[1]
@@ -128,12 +128,12 @@ class Part:
 
     @property
     def num_own(self) -> int:
-        """Number of its own nodes."""
+        """Number of own nodes."""
         return self.own.num_nodes
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes that it holds."""
+        """Number of nodes, including the halo."""
         return self.graph.num_nodes
 
 
@@ -148,15 +148,15 @@ class Parts:
       hops: Number of hops of the halos.
       num_nodes, num_edges, num_features: Of the whole graph; entries of A, and columns
         as they are stored.
-      cut: Number of entries of A between nodes of different parts.
-      parts: What is known of each part.
+      cut: Number of entries of A between parts.
+      parts: Description of each part.
       label_names, classes, multilabel, directed, feature_names: As in `Graph`.
       features: How they are stored: "auto" (scaled), or "as-is".
-      row_norm: Root mean square of the norms of their rows, in the whole graph.
-      most_neighbours: Of any node.
+      row_norm: Root mean square of the row norms of features, in the whole graph.
+      most_neighbours: Largest number of neighbours of a node.
       files: The sha256 of each shared file.
-      digest: The sha256 of the manifest, which has those of all other files.
-      check: Compare checksums when files are opened.
+      digest: The sha256 of the manifest, which contains those of all other files.
+      check: Verify checksums when files are opened.
     """
 
     folder: pathlib.Path
@@ -188,23 +188,23 @@ class Parts:
 
     @property
     def train_labels(self) -> np.ndarray:
-        """How many training nodes have each label, [C]."""
+        """Number of training nodes per label, [C]."""
         return np.array([part.train_labels for part in self.parts], np.int64).sum(0)
 
     @property
     def sends(self) -> np.ndarray:
-        """Number of rows that part p sends to part q in an exchange, [P, P]."""
+        """Number of rows sent from part p to part q in an exchange, [P, P]."""
         return np.array([part.receives for part in self.parts], np.int64).T
 
     def count(self, name: str) -> int:
-        """Return the number of nodes that are "known", "train", ... of all parts."""
+        """Count the nodes of a set ("known", "train", ...) in all parts."""
         return sum(part.sets[name] for part in self.parts)
 
     def held_by(self, process: int, processes: int) -> range:
-        """Return the parts that a process of a job holds.
+        """Return the numbers of the parts held by a process of a job.
 
         Raises:
-          ValueError: The processes cannot share the parts evenly.
+          ValueError: The number of parts is not a multiple of that of processes.
         """
         if len(self) % processes:
             raise ValueError(
@@ -215,11 +215,11 @@ class Parts:
         return range(process * each, (process + 1) * each)
 
     def exchanged_bytes(self, processes: int, width: int | None = None) -> int:
-        """Return how many bytes an exchange of label summaries sends between processes.
+        """Return the bytes sent between processes in an exchange of label summaries.
 
         Args:
           processes: Number of processes of the job.
-          width: Columns of what is exchanged; the number of labels if None.
+          width: Number of columns; None for the number of labels.
         """
         holder = np.repeat(np.arange(processes), len(self.held_by(0, processes)))
         apart = holder[:, None] != holder[None, :]
@@ -272,7 +272,7 @@ class Parts:
 
         Args:
           labels: Their labels, [n, C].
-          masks: [n], those that are known, train, validation and test.
+          masks: Boolean [n] for known, train, validation and test.
         """
         return Graph(
             indptr=np.zeros(len(labels) + 1, np.int64),
@@ -289,7 +289,7 @@ class Parts:
         )
 
     def roots(self, name: str) -> dict[str, np.ndarray]:
-        """Return what is known of all training or validation nodes, as memory maps.
+        """Return ids, owners and sizes of all roots of a set, as memory maps.
 
         Args:
           name: "train" or "validation".
@@ -317,7 +317,7 @@ class Parts:
 
     @property
     def scaling(self) -> Scaling | None:
-        """How features were scaled; None if they are as they were."""
+        """Scaling of the features; None if they are not scaled."""
         if self.features == "as-is":
             return None
         _compare(self.folder, {SCALING: self.files[SCALING]})
@@ -333,15 +333,15 @@ class Parts:
         processes: int,
         execution: Execution | None = None,
     ) -> int:
-        """Return how much memory `fit` takes in the process that takes most.
+        """Estimate the peak memory of `fit` in the largest process, in bytes.
 
-        Without pages of files, which the system can take back. On a CPU.
+        Excludes pages of mapped files, which the system can reclaim. For CPUs.
 
         Args:
           kernel: The kernel.
           config: Its settings.
           processes: Number of processes of the job.
-          execution: As in `fit`; the defaults if None.
+          execution: As in `fit`.
         """
         execution = Execution() if execution is None else execution
         hidden, labels = config.hidden_size, self.num_labels
@@ -399,11 +399,11 @@ class Parts:
 
     @property
     def balance(self) -> float:
-        """Number of own nodes of the largest part, per mean number."""
+        """Size of the largest part, divided by the mean size."""
         return max(p.num_own for p in self.parts) * len(self) / self.num_nodes
 
     def report(self) -> str:
-        """Return cut, halo and balance as text, and a row for each part."""
+        """Return cut, halo and balance as text, with one row per part."""
         cut = self.cut / max(1, self.num_edges)
         edges = sum(part.edges for part in self.parts) / max(1, self.num_edges)
         lines = [
@@ -439,7 +439,7 @@ class Parts:
 def _predicting(
     part: PartInfo, kernel: Kernel, layers: int, hidden: int, labels: int
 ) -> int:
-    """Return the bytes of the arrays in which the nodes of a part are predicted."""
+    """Estimate the bytes of the arrays used to predict a part."""
     within = [part.within[min(k, len(part.within) - 1)] for k in range(layers + 1)]
     first = within[layers] if kernel.input_layer else within[max(0, layers - 1)]
     stored = first if kernel.input_layer or kernel.embeds else 0
@@ -455,13 +455,13 @@ def _predicting(
 
 
 def _files_of_roots(name: str) -> dict[str, str]:
-    """Return the files of training or validation nodes by what they hold."""
+    """Return the file names of training or validation nodes by content."""
     keys = ["ids", "owners", "sizes"] + ["labels"] * (name == "validation")
     return {key: f"{ROOTS[name]}/{key}.npy" for key in keys}
 
 
 def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:
-    """Return the scaling of a file that `partition` wrote."""
+    """Read feature scaling from a file that `partition` wrote."""
     arrays = load_npz(path)
     try:
         return Scaling.unpack(str(arrays.pop("kind")), arrays, names)
@@ -470,7 +470,7 @@ def read_scaling(path: pathlib.Path, names: tuple[str, ...]) -> Scaling:
 
 
 def _map_ids(path: pathlib.Path, count: int, limit: int) -> np.ndarray:
-    """Return `count` whole numbers from 0, below `limit`, as a memory map."""
+    """Map `count` integers, checked to be between 0 and `limit` - 1."""
     try:
         found = check_ids(map_npy(path), limit, path.stem)
     except (OSError, ValueError) as error:
@@ -481,11 +481,11 @@ def _map_ids(path: pathlib.Path, count: int, limit: int) -> np.ndarray:
 
 
 def open_parts(folder: str | os.PathLike, *, check: bool = True) -> Parts:
-    """Open a graph that `partition` wrote, to fit it in a job of several processes.
+    """Open a graph in parts, which `partition` wrote, to fit it.
 
     Args:
       folder: Where it is.
-      check: Compare the checksums of the files that a process opens.
+      check: Verify the checksums of opened files.
 
     Raises:
       ValueError: The folder does not hold a complete partitioning.
@@ -591,7 +591,7 @@ def _are_digests(files: Any) -> bool:
 
 
 def _compare(folder: pathlib.Path, digests: Mapping[str, str]) -> None:
-    """Raise `ValueError` for the first file that is missing or has another sha256."""
+    """Raise `ValueError` if a file is missing or its sha256 differs."""
     for name, wanted in digests.items():
         path = folder / name
         if not path.exists():

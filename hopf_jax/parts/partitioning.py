@@ -1,8 +1,8 @@
-"""From a graph to folders, one per part: its own nodes, their halo, and a manifest.
+"""Partitioning: writes one folder per part, with own nodes and halo, and a manifest.
 
-Every part is complete or absent, so that a partitioning that was stopped goes on where
-it was. Memory holds some 25 bytes per node, and blocks of edges and features; with
-METIS, and with sparse features, also what these take.
+Every part is either complete or absent, so an interrupted partitioning can be resumed.
+Memory holds about 25 bytes per node and blocks of edges and features, besides what
+METIS and sparse features need.
 """
 
 import contextlib
@@ -106,14 +106,13 @@ def partition(
       parts: Number of parts, 2 or more.
       hops: Number of hops of the halo: at least the `num_hops` of the model.
       method: "metis", which cuts few edges but needs the graph in memory and
-        undirected; "streaming", which reads it some times from the disk; or "auto" for
-        METIS where it is installed and fits.
-      features: As `Config.features`: "auto" to write scaled ones, or "as-is". `fit`
-        must be given the same.
-      memory: Bytes that may be used; None for half of this machine's. Decides the
-        method.
-      seed: Seed of METIS, and of a split if the graph has none.
-      say: Called with lines about the progress.
+        undirected; "streaming", which reads it several times from disk; or "auto" for
+        METIS if it is installed and memory suffices.
+      features: "auto" to scale features, or "as-is". Pass the same value to `fit`.
+      memory: Memory limit in bytes, for the choice of the method; None for half of
+        this machine's.
+      seed: Seed for METIS, and for the split if the graph has none.
+      say: Called with lines of progress.
 
     Returns:
       The parts. Print them for a report of cut, halo and balance.
@@ -184,7 +183,7 @@ def partition(
 
 
 def _digest(graph: Graph) -> str:
-    """Return a digest of what is divided."""
+    """Return a digest of the graph."""
     features: Any = graph.features
     found = {"features": features}
     if sp.issparse(features):
@@ -197,7 +196,7 @@ def _digest(graph: Graph) -> str:
 
 
 def _begin(folder: pathlib.Path, about: dict[str, Any]) -> None:
-    """Begin in an empty folder, or check that it was begun with the same arguments."""
+    """Start in an empty folder, or check that its arguments were the same."""
     if (folder / _PROGRESS).exists():
         _check_same(folder, about)
         sweep(folder)
@@ -222,7 +221,7 @@ def _check_same(folder: pathlib.Path, about: dict[str, Any]) -> None:
 
 
 class _Writer:
-    """Writes the folder of a partitioning, skipping what is there."""
+    """Writes the folder of a partitioning; skips existing files."""
 
     def __init__(
         self,
@@ -238,7 +237,7 @@ class _Writer:
         self.names = names if names is not None and names.exists() else None
 
     def assign(self, memory: int) -> None:
-        """Decide which part each node belongs to."""
+        """Assign nodes to parts."""
         path = self.folder / ASSIGNMENT
         if not path.exists():
             kind, seed = self.about["method"], self.about["seed"]
@@ -255,7 +254,7 @@ class _Writer:
             self.rank[own] = np.arange(len(own), dtype=np.int32)
 
     def learn_scaling(self) -> None:
-        """Learn how features are scaled from all of them."""
+        """Learn the scaling of features from all nodes."""
         if self.about["features"] == "as-is":
             return
         path = self.folder / SCALING
@@ -331,7 +330,7 @@ class _Writer:
     def _write_names(
         self, names: pathlib.Path, made: pathlib.Path, own: np.ndarray
     ) -> None:
-        """Write the names of own nodes, out of a table of those of all nodes."""
+        """Write the names of own nodes, from a table of all names."""
         arrow = import_or_explain("pyarrow", "partition")
         parquet = import_or_explain("pyarrow.parquet", "partition", "pyarrow")
         start = 0
@@ -350,7 +349,7 @@ class _Writer:
 
     @property
     def num_features(self) -> int:
-        """Number of columns as they are written."""
+        """Number of columns written."""
         scaling = self.scaling
         return self.graph.num_features if scaling is None else scaling.num_scaled
 
@@ -403,7 +402,7 @@ class _Writer:
         return np.concatenate(found).astype(np.float32)
 
     def about_part(self, part: int) -> dict[str, Any]:
-        """Return what was noted of a part that is written."""
+        """Return the description of a part that is already written."""
         path = self.folder / folder_of(part) / PART
         found = read_json(path)
         if not isinstance(found, dict) or len(found.get("receives", ())) != self.parts:
@@ -411,7 +410,7 @@ class _Writer:
         return found
 
     def write_sends(self) -> None:
-        """Write, for each part, which of its nodes the others ask for."""
+        """Write, for each part, which of its nodes the others need."""
         counts = np.array([self.about_part(q)["receives"] for q in range(self.parts)])
         for part in range(self.parts):
             path = self.folder / sends_of(part)
@@ -427,7 +426,7 @@ class _Writer:
             write_atomically(path, functools.partial(np.save, arr=rows))
 
     def write_roots(self) -> None:
-        """Write what dealing batches needs to know of training and validation nodes."""
+        """Write ids, owners and sizes of training and validation nodes."""
         graph = self.graph
         for name in ("train", "validation"):
             path = self.folder / ROOTS[name]
@@ -448,7 +447,7 @@ class _Writer:
                     np.save(made / f"{key}.npy", array)
 
     def write_manifest(self) -> None:
-        """Write the manifest: the folder is complete then."""
+        """Write the manifest, which completes the folder."""
         graph = self.graph
         about = [self.about_part(part) for part in range(self.parts)]
         shared = [self.folder / sends_of(part) for part in range(self.parts)]

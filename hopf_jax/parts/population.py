@@ -1,4 +1,4 @@
-"""The net of a run on parts, as a population of one whose batches come from them."""
+"""A population of one net, trained on batches of a graph in parts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from hopf_jax.runtime import StepSharding
 
 
 class PartPopulation(Population):
-    """One member, whose batches are divided among the parts.
+    """A single net, whose batches are divided among the parts.
 
     Args:
       parts: The graph in parts.
@@ -27,7 +27,7 @@ class PartPopulation(Population):
         super().__init__(*arguments)
 
     def make_loaders(self, plan: Plan) -> None:
-        """Set `loaders`: the batches of training and of validation nodes."""
+        """Set `loaders` for training and validation nodes."""
         (member,), sharding = self.members, plan.sharding
         assert isinstance(sharding, StepSharding)
         pair = ("train", plan.training), ("validation", plan.validation)
@@ -48,18 +48,18 @@ class PartPopulation(Population):
         ]
 
     def label_weights(self, member: Member, config: Config) -> np.ndarray:
-        """Return the weights of labels, by the counts of all parts, [C]."""
+        """Return label weights from the counts of all parts, [C]."""
         return weights_of_counts(self._parts.train_labels, config.weighted_loss)
 
     def training_nodes(self, member: Member) -> None:
-        """Return None: batches say which of their nodes are training nodes."""
+        """Return None: batches mark their training nodes themselves."""
 
     def read(self, summaries: Sequence[Summaries] | None, iteration: int) -> Any:
-        """Give the batches what an iteration reads; return what they share.
+        """Set the inputs of an iteration; return those shared by all batches.
 
         Args:
-          summaries: What returns the label summaries of nodes of each part; None if the
-            kernel reads none.
+          summaries: Functions, one per part, that return label summaries of nodes; None
+            if the kernel reads none.
           iteration: The iteration, from 1.
         """
         for loader in self.loaders[0]:

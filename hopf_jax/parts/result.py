@@ -18,14 +18,14 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PartsResult:
-    """A net trained on a graph in parts; each process has predictions of its own parts.
+    """A net trained on a graph in parts, with the predictions of the held parts.
 
     Attributes:
       model: The trained kernel with its scores and history, without predictions. It
         predicts new graphs (`model.predict(graph)`), and can be saved.
       parts: The graph.
       held: The parts of this process.
-      store: Where their outputs are.
+      store: Their outputs.
     """
 
     model: Result
@@ -47,7 +47,7 @@ class PartsResult:
     def iterations(self) -> list[dict[str, Any]]:
         """One record per iteration, as `Result.iterations`.
 
-        `exchanged_bytes` is what all processes together sent of label summaries.
+        `exchanged_bytes` counts the label summaries sent by all processes.
         """
         return self.model.iterations
 
@@ -115,6 +115,6 @@ class PartsResult:
     def save(self, path: str | os.PathLike) -> None:
         """Save the model in one file, which `hopf_jax.load` reads, without predictions.
 
-        In a job of several processes the first writes the file.
+        In a job of several processes, the first one writes the file.
         """
         self.model.save(path)

@@ -1,7 +1,7 @@
-"""What a run keeps of each part on disk: outputs and label summaries, by iteration.
+"""Outputs and label summaries of each part on disk, by iteration.
 
-Only the rows that a batch reads are in memory. Files are complete or absent, and are
-never changed: a run that is resumed finds those of the iteration it goes on from.
+Memory holds only the rows that a batch reads. Files are either complete or absent, and
+never change, so a resumed run finds those of the iteration it continues from.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Store:
     """Arrays of the parts that a process holds.
 
     Args:
-      workdir: Where they are; None for a folder that goes with this object.
+      workdir: The folder; None for a temporary one.
     """
 
     def __init__(self, workdir: str | os.PathLike | None):
@@ -49,7 +49,7 @@ class Store:
     def writing(
         self, part: Part, iteration: int, shapes: Mapping[str, tuple[int, int]]
     ) -> Iterator[Mapping[str, np.ndarray]]:
-        """Yield float32 arrays to fill, by name; they are published when it ends."""
+        """Yield float32 arrays to fill, by name; publish them at the end."""
         # There may be one, of an attempt that was stopped before it was noted.
         with new_folder(self._of(part, iteration), replace=True) as made:
             found = {}
@@ -65,7 +65,7 @@ class Store:
         return map_npy(self._of(part, iteration) / f"{name}.npy")
 
     def verify(self, part: Part, iteration: int, name: str) -> None:
-        """Raise `ValueError` if an array that was written is gone or damaged."""
+        """Raise `ValueError` if an array is missing or damaged."""
         folder = self._of(part, iteration)
         try:
             if sha256(folder / f"{name}.npy") != read_json(folder / _DIGESTS)[name]:
@@ -77,7 +77,7 @@ class Store:
             ) from error
 
     def forget(self, part: Part, keep: int) -> None:
-        """Remove what no finished run needs: all iterations but one."""
+        """Remove all iterations but one, once a run has finished."""
         kept = self._of(part, keep)
         for folder in kept.parent.glob("iteration-*"):
             if folder != kept:

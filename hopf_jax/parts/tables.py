@@ -1,7 +1,7 @@
-"""From tables of edges and nodes to a graph on disk, out of core, with DuckDB.
+"""Import of tables of edges and nodes into a graph on disk, out of core.
 
-DuckDB joins names with ids, drops duplicates and sorts edges within a limit of memory,
-on disk where that does not suffice; its results are read piece by piece.
+DuckDB joins names with ids, merges duplicates and sorts edges within a memory limit,
+spilling to disk; its results are read in pieces.
 """
 
 import os
@@ -33,7 +33,7 @@ _NUMBERS = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|DECIMAL.*|BOOLEAN"
 
 
 class _Sources(NamedTuple):
-    """SQL of the three tables; `numbered` if nodes have no names but their rows."""
+    """SQL of the three tables; `numbered` if nodes are named by row number."""
 
     edges: str
     nodes: str
@@ -63,10 +63,10 @@ def import_tables(
       folder: The folder to write.
       nodes: The name of each node, then one column of numbers per feature.
       labels: The name of a node, then its class, or one column of 0 and 1 per label if
-        nodes have several. A column called set says train, validation or test.
+        nodes have several. A column `set` contains train, validation or test.
       directed: Keep the direction of edges.
-      memory: Bytes that may be used; None for a quarter of this machine's.
-      say: Called with lines about the progress.
+      memory: Memory limit in bytes; None for a quarter of this machine's.
+      say: Called with lines of progress.
     """
     duckdb = import_or_explain(
         "duckdb", "import_tables", "duckdb pyarrow (the extra [partition])"
@@ -98,7 +98,7 @@ def import_tables(
 
 
 def _find(edges: pathlib.Path, nodes: Any, labels: Any) -> _Sources:
-    """Return where the tables are; raise `ValueError` if one is missing."""
+    """Return the paths of the tables; raise `ValueError` if one is missing."""
     if edges.is_dir():
         raw = {name: edges / "raw" / f"{file}.csv.gz" for name, file in _OGB.items()}
         for path in raw.values():
@@ -150,7 +150,7 @@ def _relation(path: pathlib.Path, header: bool = True) -> str:
 
 
 def _file(path: pathlib.Path) -> str:
-    """Return SQL of the path of one regular file; DuckDB would look for patterns."""
+    """Return the path of a file as SQL, escaped from pattern matching."""
     open_regular(path).close()
     return _text(re.sub(r"[*?[]", r"[\g<0>]", str(path)))
 
@@ -164,7 +164,7 @@ def _name(column: str) -> str:
 
 
 class _Import:
-    """One import: what its steps share."""
+    """State of one import."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _Import:
                 }
 
     def _number_nodes(self) -> None:
-        """Give nodes ids in the order of their table."""
+        """Assign ids to nodes in the order of their table."""
         (first, _), *_ = self._columns(self.sources.nodes)
         self.con.execute(
             "CREATE TABLE nodes AS SELECT row_number() OVER () - 1 AS id, "
@@ -257,11 +257,11 @@ class _Import:
         self.say(f"{self.num_nodes:,} nodes.")
 
     def _id_of(self, relation: str, columns: dict[str, str], rest: str = "") -> str:
-        """Return SQL of a relation with ids of nodes in the place of their names.
+        """Return SQL of a relation whose node names are replaced by ids.
 
         Args:
           relation: SQL.
-          columns: Columns with names of nodes, and what the ids are to be called.
+          columns: Columns of node names, and the new names of these columns.
           rest: Further columns to select, after a comma.
         """
         kinds = dict(self._columns(relation))
@@ -369,7 +369,7 @@ class _Import:
         return found
 
     def _classes(self, labels: list[str]) -> list[str]:
-        """Return the names of the labels, sorted by number if they are numbers."""
+        """Return the names of the labels, in numerical order if they are numbers."""
         if len(labels) != 1:
             return labels
         (column,) = labels
@@ -428,13 +428,13 @@ class _Import:
 
 
 def _known(column: str) -> str:
-    """Return SQL that is true where a label is given."""
+    """Return SQL for the rows that have a label."""
     text = f"{_name(column)}::VARCHAR"
     return f"({text} IS NOT NULL AND {text} <> '' AND lower({text}) <> 'nan')"
 
 
 def _call(value: Any) -> str:
-    """Return the name of a class: 3 for a number of 3.0."""
+    """Return the name of a class; 3.0 becomes 3."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value)

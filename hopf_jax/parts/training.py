@@ -82,9 +82,9 @@ Callback = Callable[[dict[str, Any]], object]
 
 
 def settle(parts: Parts, kernel: Kernel, config: Config) -> Config:
-    """Return the settings of a run on parts; raise `ValueError` if it cannot have them.
+    """Return the settings of a run on parts; raise `ValueError` for unsupported ones.
 
-    Random bits belong to nodes, so that they do not depend on the parts.
+    Random bits are drawn per node, so they do not depend on the parts.
     """
     for name, only in _FIXED.items():
         if getattr(config, name) != only:
@@ -220,7 +220,7 @@ def fit_parts(
 
 
 class _Run:
-    """What stays the same over the iterations of a run."""
+    """State that is constant over the iterations of a run."""
 
     def __init__(
         self,
@@ -249,19 +249,19 @@ class _Run:
                 self.store.verify(part, len(state.iterations), "summary")
 
     def forget(self, state: TeamState) -> None:
-        """Remove what a finished run does not need."""
+        """Remove files that a finished run does not need."""
         for part in self.held:
             self.store.forget(part, state.best)
 
     def decide(self, judged: np.ndarray) -> Any:
-        """Return the rule that outputs of validation nodes choose, [n, C]."""
+        """Choose the decision rule by the outputs of validation nodes, [n, C]."""
         counts = self.parts.train_labels.astype(np.float64)
         labelled = self.parts.count("train")
         many, true = self.parts.multilabel, self.judge.labels
         return decide_by(self.config, many, counts, labelled, judged, true)
 
     def summaries(self, iteration: int) -> list[np.ndarray] | None:
-        """Return the label summaries that an iteration is given, of the held parts."""
+        """Return the label summaries of the held parts that an iteration reads."""
         if not self.net.kernel.iterative:
             return None
         if iteration > 1:
@@ -333,7 +333,7 @@ class _Run:
     def _as_read(
         self, part: Part, t: int, summary: np.ndarray, nodes: Any = slice(None)
     ) -> np.ndarray:
-        """Return label summaries of some nodes of a part as iteration t reads them."""
+        """Return the label summaries of nodes of a part, as iteration t reads them."""
         scale, graph = self.net.sizes.summary_scale, part.graph
         known = Known(graph.train[nodes], graph.labels[nodes], graph.multilabel)
         return as_read(known, self.config, t, summary[nodes], scale)
@@ -475,7 +475,7 @@ class _Run:
 
 
 def gather_rows_of(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the rows of all processes, for each array, in order of processes."""
+    """Gather the rows of all processes, for each array, in order of processes."""
     return [np.concatenate(gather_rows(array)) for array in arrays]
 
 
@@ -484,7 +484,7 @@ def _put(files: Mapping[str, np.ndarray], at: np.ndarray, rows: np.ndarray) -> N
 
 
 def _sum_of_changes(new: np.ndarray, last: np.ndarray) -> float:
-    """Return the sum of absolute differences of the first rows."""
+    """Return the sum of absolute differences in the first rows."""
     total = 0.0
     for start in range(0, len(new), _ROWS_AT_ONCE):
         rows = new[start : start + _ROWS_AT_ONCE]

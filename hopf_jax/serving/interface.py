@@ -1,4 +1,4 @@
-"""A description of the interface: OpenAPI, and a page made of it without any script."""
+"""The service's interface, described as OpenAPI and as a page without scripts."""
 
 import dataclasses
 import html
@@ -32,7 +32,7 @@ _READ = {
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """A path to which a JSON request is posted, and what answers it."""
+    """A path that accepts JSON by POST, and its handler."""
 
     path: str
     summary: str
@@ -42,7 +42,7 @@ class Endpoint:
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return the interface as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 description of the interface."""
     models: list[Any] = [messages.HealthResponse, messages.ErrorResponse]
     for each in endpoints:
         models += [each.request, each.response]
@@ -92,7 +92,7 @@ def _first_line(model: type) -> str:
 
 
 def reference_page(interface: dict[str, Any]) -> str:
-    """Return a page that shows a description, as HTML."""
+    """Return an HTML page that shows an OpenAPI description."""
     schemas = interface["components"]["schemas"]
     parts = []
     for path, methods in interface["paths"].items():

@@ -1,4 +1,4 @@
-"""Updates of a graph, in a file that outlives the process."""
+"""A log of graph updates on disk, which survives restarts."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,15 @@ _UPDATES = "updates.log"
 
 
 class Journal:
-    """Updates in the order in which they were made, of one model and one graph.
+    """The updates of one graph, served with one model, in order.
 
     Args:
-      folder: Made if it is missing. No other process may use it at the same time.
-      owner: What the updates are of; see `identify`.
+      folder: Created if missing. Only one process may use it at a time.
+      owner: Identifies the model and the graph; see `identify`.
 
     Raises:
-      ValueError: It is in use; or it holds updates of something else, or damaged ones.
+      ValueError: The folder is in use, belongs to another model or graph, or is
+        damaged.
     """
 
     def __init__(self, folder: pathlib.Path, owner: str) -> None:
@@ -42,25 +43,25 @@ class Journal:
             )
 
     def read(self) -> Iterator[bytes]:
-        """Yield the updates that were found, and forget them."""
+        """Yield the updates found on disk, once."""
         found, self._lines.found = self._lines.found[1:], []
         yield from found
 
     def append(self, update: bytes) -> None:
-        """Keep an update; it is on disk when this returns.
+        """Write an update to disk before returning.
 
         Raises:
-          OSError: It could not be written, and is not kept.
+          OSError: The update could not be written.
         """
         self._lines.append(update)
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the folder."""
         self._held.close()
 
 
 def identify(result: Result, graph: Graph) -> str:
-    """Return a text that is another one for another model or another graph."""
+    """Return a string that identifies a model and a graph."""
     arrays: dict[str, np.ndarray] = {}
     for field in dataclasses.fields(graph):
         value = getattr(graph, field.name)

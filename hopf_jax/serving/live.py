@@ -1,4 +1,4 @@
-"""A model on a graph that changes: what a service answers from."""
+"""A model and a changing graph: the state behind the service."""
 
 import bisect
 import contextlib
@@ -20,10 +20,10 @@ _MOST_NAMED = 1000  # Nodes in an answer to an update.
 
 
 class RefusedError(Exception):
-    """A request that is well formed, but cannot be answered.
+    """A well-formed request that cannot be fulfilled.
 
     Attributes:
-      status: The status of the answer.
+      status: HTTP status of the response.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -32,12 +32,13 @@ class RefusedError(Exception):
 
 
 class Names:
-    """What the nodes of a graph are called, in the order of their ids.
+    """The names of the nodes of a graph, in the order of their ids.
 
-    Views share it, while nodes are only added: each knows how many of them it has.
+    Views share one object as long as nodes are only added; each view knows its own
+    number of nodes.
 
     Args:
-      names: The names, or () if nodes have none but their ids.
+      names: The names, or () if nodes have ids only.
     """
 
     def __init__(self, names: Sequence[Hashable]) -> None:
@@ -54,12 +55,12 @@ class Names:
                 bisect.insort(self._order, at, key=self._key)
 
     def without(self, names: Sequence[Hashable]) -> "Names":
-        """Return the names of the nodes that are left."""
+        """Return the names without those of removed nodes."""
         gone = set(names)
         return Names([name for name in self.listed if name not in gone])
 
     def beginning_with(self, prefix: str, count: int) -> Iterator[int]:
-        """Yield the ids of nodes below `count` whose names begin so, sorted by name."""
+        """Yield ids below `count` of nodes whose names match, sorted by name."""
         order, key = self._order, self._key
         if not self.named:
             order = sorted(range(count), key=key)
@@ -78,13 +79,13 @@ class Names:
 
 
 class View:
-    """A graph between two updates, with its predictions; it never changes.
+    """An immutable snapshot of the graph and its predictions between two updates.
 
     Args:
       result: The model.
-      now: The graph and its predictions.
-      names: What its nodes are called.
-      version: Number of updates before.
+      now: The graph with its predictions.
+      names: Names of the nodes.
+      version: Number of updates so far.
     """
 
     def __init__(self, result: Result, now: Update, names: Names, version: int) -> None:
@@ -94,7 +95,7 @@ class View:
         self._probabilities = now.predict_proba()
 
     def find(self, name: Any, where: str) -> int:
-        """Return the id of a node by what a request calls it.
+        """Return the id of the node that a request names.
 
         Raises:
           RefusedError: There is no such node. No similar name is looked for: that would
@@ -115,7 +116,7 @@ class View:
         raise RefusedError(404, f"{where} is not a node of the graph.{hint}")
 
     def own(self, name: Any, where: str) -> Any:
-        """Return the name of a node as the graph has it; see `find`."""
+        """Return the name of a node in the type that the graph uses; see `find`."""
         found = self.find(name, where)
         return self.names.listed[found] if self.names.named else found
 
@@ -220,18 +221,18 @@ class View:
         return {"nodes": self.call(itertools.islice(found, most))}
 
     def call(self, ids: Iterable[int]) -> list[Any]:
-        """Return names of nodes as JSON has them."""
+        """Return the names of nodes as JSON."""
         if not self.names.named:
             return list(ids)
         return [to_json(self.names.listed[at]) for at in ids]
 
 
 class Live:
-    """A model, its graph, and the updates of the graph.
+    """A model with its graph, which updates change.
 
     Args:
       result: The model.
-      graph: The graph before all updates.
+      graph: The graph before any update.
       journal: Keeps updates, so that they outlive the process; None to keep none. What
         it holds is applied at once.
       changeable: Accept updates.
@@ -265,7 +266,7 @@ class Live:
                 ) from error
 
     def warm_up(self) -> None:
-        """Explain and change some nodes, so that no client waits for compilation.
+        """Compile programs in advance by explaining and changing some nodes.
 
         Programs depend on how much a prediction reads: nodes of few edges and of many
         are tried. The changes are not kept.
@@ -290,9 +291,9 @@ class Live:
                     now.update(features={name: row})
 
     def update(self, asked: messages.UpdateRequest) -> dict[str, Any]:
-        """Change the graph, and return an `UpdateResponse`.
+        """Update the graph and return an `UpdateResponse`.
 
-        Only one thread may call this. Readers see the graph before or after.
+        Only one thread may call this. Readers see either the old or the new graph.
         """
         version = self.view.version
         if asked.if_version not in (None, version):
@@ -388,7 +389,7 @@ class Live:
 
 
 def _key(name: Any) -> Hashable:
-    """Return a name as a graph has it."""
+    """Return a node name in the type that the graph uses."""
     return tuple(name) if isinstance(name, list) else name
 
 
@@ -397,12 +398,12 @@ def _plain(value: Any) -> Any:
 
 
 def to_json(name: Hashable) -> Any:
-    """Return a name of a node as JSON has it: a tuple is a list, other things text."""
+    """Return a node name as JSON: tuples become lists, other types strings."""
     if isinstance(name, tuple):
         return [to_json(part) for part in name]
     return name if isinstance(name, bool | int | float | str) else str(name)
 
 
 def _round(value: float) -> float:
-    """Round to what a prediction is good for, and shorten the answer."""
+    """Round to the precision of a prediction, to shorten the response."""
     return round(value, 6)

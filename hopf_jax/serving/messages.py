@@ -1,4 +1,4 @@
-"""What a client may send, and what it gets back: JSON, checked field by field.
+"""Requests and responses: JSON objects, validated field by field.
 
 These classes are the whole contract of the service: requests are parsed by them, and
 the page about the interface is made from them.
@@ -18,13 +18,13 @@ ClassLabel = bool | int | Annotated[str, Field(max_length=1000)]
 
 
 class Message(BaseModel):
-    """A JSON object with exactly these fields, each exactly of its type."""
+    """A JSON object without unknown fields and without type conversion."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class PredictRequest(Message):
-    """Nodes to predict, by name; by id in a graph without names."""
+    """Nodes to predict: names, or ids if the graph has no names."""
 
     nodes: Annotated[list[Name], Field(min_length=1, max_length=_MOST_NODES)]
     probabilities: Annotated[
@@ -63,14 +63,14 @@ class ExplainRequest(Message):
 
 
 class Share(Message):
-    """Part of what a prediction depends on."""
+    """A contribution to a prediction, as a share of the whole."""
 
     name: str
     share: float
 
 
 class DrawnNode(Message):
-    """A node that a prediction reads, and where to draw it: the node itself is at 0."""
+    """A node that a prediction depends on, with its position in the drawing."""
 
     node: Name
     hop: int
@@ -81,7 +81,7 @@ class DrawnNode(Message):
 
 
 class ExplainResponse(Message):
-    """What a prediction depends on; all shares are of the whole prediction."""
+    """What a prediction depends on, as shares of the whole prediction."""
 
     version: int
     node: Name
@@ -110,14 +110,14 @@ Features = Annotated[
 
 
 class Neighbour(Message):
-    """A node that a new one is linked to."""
+    """A neighbour of the new node."""
 
     node: Name
     weight: Annotated[float, Field(ge=0)] = 1.0
 
 
 class PredictNewRequest(Message):
-    """A node that is not in the graph, and is not to be added."""
+    """A node outside the graph, which is predicted but not added."""
 
     features: Features
     neighbours: Annotated[list[Neighbour], Field(max_length=_MOST_CHANGES)] = []
@@ -140,45 +140,47 @@ class NodeFeatures(Message):
 
 
 class Edge(Message):
-    """An edge; where edges have no direction, the ends may be swapped."""
+    """An edge; in an undirected graph its ends may be swapped."""
 
     source: Name
     target: Name
 
 
 class WeightedEdge(Edge):
-    """An edge that is added; its weight is added to that of an edge that exists."""
+    """An edge to add; if it exists, its weight is increased."""
 
     weight: Annotated[float, Field(ge=0)] = 1.0
 
 
 class NodeLabel(Message):
-    """A label that became known; null for one that is to be forgotten."""
+    """The known label of a node; null removes it."""
 
     node: Name
     label: ClassLabel | Annotated[list[ClassLabel], Field(max_length=1000)] | None
 
 
 class UpdateRequest(Message):
-    """Changes of the graph: all of them are made, or none."""
+    """Changes to the graph, which are applied all or none."""
 
     add_nodes: Annotated[list[NodeFeatures], Field(max_length=_MOST_CHANGES)] = []
     add_edges: Annotated[list[WeightedEdge], Field(max_length=_MOST_CHANGES)] = []
     drop: Annotated[
         list[Name],
-        Field(max_length=_MOST_CHANGES, description="Nodes that go, with their edges."),
+        Field(
+            max_length=_MOST_CHANGES, description="Nodes to remove, with their edges."
+        ),
     ] = []
     drop_edges: Annotated[list[Edge], Field(max_length=_MOST_CHANGES)] = []
     labels: Annotated[list[NodeLabel], Field(max_length=_MOST_CHANGES)] = []
     features: Annotated[list[NodeFeatures], Field(max_length=_MOST_CHANGES)] = []
     if_version: Annotated[
         int | None,
-        Field(description="Refuse with 409 unless so many updates were made before."),
+        Field(description="Refuse with status 409 unless this is the current version."),
     ] = None
 
 
 class UpdateResponse(Message):
-    """What an update changed."""
+    """The effect of an update."""
 
     version: int
     nodes: Annotated[int, Field(description="Number of nodes now.")]
@@ -192,20 +194,20 @@ class UpdateResponse(Message):
 
 
 class SearchRequest(Message):
-    """The beginning of a name."""
+    """A search for nodes by the beginning of their names."""
 
     prefix: Annotated[str, Field(max_length=1000)]
     most: Annotated[int, Field(ge=1, le=50)] = 8
 
 
 class SearchResponse(Message):
-    """Nodes whose names begin so, whatever the case, in order."""
+    """Nodes whose names match, ignoring case, sorted by name."""
 
     nodes: list[Name]
 
 
 class HealthResponse(Message):
-    """What is served."""
+    """The status of the service, with its model and graph."""
 
     status: Literal["ready"]
     model: str
@@ -218,6 +220,6 @@ class HealthResponse(Message):
 
 
 class ErrorResponse(Message):
-    """What was wrong with a request, where, and what to do."""
+    """An error: what is wrong with the request, where, and what to do."""
 
     error: str

@@ -1,4 +1,4 @@
-"""Running the service: sockets, slow clients, signals."""
+"""The server: sockets, slow clients and signals."""
 
 import signal
 import socket
@@ -30,18 +30,18 @@ def serve(
     hosts: Sequence[str] = (),
     announce: Callable[[str], object] = print,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then answer what has been asked, and return.
+    """Serve until SIGTERM or SIGINT, finish pending requests, and return.
 
     Args:
       live: The model and the graph.
-      host, port: Where to listen; port 0 for any free one.
-      limits: What is accepted at most.
+      host, port: The address to listen on; port 0 selects a free one.
+      limits: Limits on requests.
       hosts: Names by which clients may call the service, besides those of this
         machine. If it listens beyond this machine and none are given: any.
-      announce: Is told the address, once the service is reachable.
+      announce: Called with the URL once the service is reachable.
 
     Raises:
-      OSError: It cannot listen there.
+      OSError: The address is not available.
     """
     limits = limits or Limits()
     names = [*_LOOPBACK, host.lower(), *(name.lower() for name in hosts)]
@@ -76,7 +76,7 @@ def serve(
 
 
 def bounded_protocol(most: int) -> type[H11Protocol]:
-    """Return a protocol that refuses connections beyond a number, with an HTTP 503."""
+    """Return a protocol that answers connections beyond a limit with status 503."""
 
     class Bounded(H11Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -89,7 +89,7 @@ def bounded_protocol(most: int) -> type[H11Protocol]:
 
 
 class Sweeper:
-    """Closes connections that are slower than any honest client.
+    """Closes connections whose requests take too long.
 
     uvicorn limits how long a connection rests between requests, but not how long it
     takes to send a header or to read an answer.
@@ -104,7 +104,7 @@ class Sweeper:
         self._seen: dict[Any, tuple[Any, bool, float]] = {}
 
     async def sweep(self) -> None:
-        """Close what has not moved on for too long; call it every second or so."""
+        """Close connections that have stalled; call it about once per second."""
         now, seen = time.monotonic(), {}
         for each in list(self.connections):
             cycle = each.cycle  # The request at hand, or the last one.

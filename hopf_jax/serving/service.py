@@ -46,13 +46,14 @@ _MOST_ERRORS = 3  # Named in an answer.
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a service accepts at most.
+    """Limits on requests and connections.
 
     Attributes:
-      body: Bytes of a request's body.
-      seconds: From the first byte of a request to the last byte of its answer.
-      queue: Requests that wait for explanations or updates, or are being worked on.
-      connections: Open connections.
+      body: Maximal size of a request body in bytes.
+      seconds: Maximal time from the first byte of a request to the last of its
+        response.
+      queue: Maximal number of pending explanations, new nodes and updates.
+      connections: Maximal number of open connections.
     """
 
     body: int = constrained(Whole(1, 1 << 30), 1 << 20)
@@ -61,12 +62,12 @@ class Limits:
     connections: int = constrained(Whole(1, 100_000), 512)
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for the first that is out of range."""
+        """Raise `ValueError` if a limit is out of range."""
         check_fields(self)
 
 
 class Worker:
-    """One thread that does the long work, and a queue of bounded length before it."""
+    """A thread for long computations, with a queue of bounded length."""
 
     def __init__(self, most: int) -> None:
         self.most, self.waiting = most, 0
@@ -75,10 +76,10 @@ class Worker:
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "hopf-worker")
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns; refuse if too many wait.
+        """Run a function in the thread and return its result.
 
-        If the caller is cancelled, work that has not begun is not begun; other work
-        keeps its place in the queue until it has ended.
+        If the caller is cancelled, work that has not started is dropped; work that has
+        started keeps its place in the queue until it ends.
         """
         if self.waiting >= self.most:
             raise BusyError(max(1, math.ceil(self.waiting * self._seconds)))
@@ -101,12 +102,12 @@ class Worker:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Wait for the work in progress; begin no more."""
+        """Wait for running work and accept no more."""
         self._pool.shutdown(cancel_futures=True)
 
 
 class BusyError(RefusedError):
-    """The queue is full; `seconds` is when it may no longer be."""
+    """The queue is full; retry after `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(503, f"Too many requests wait. Try again in {seconds} s.")
@@ -114,7 +115,7 @@ class BusyError(RefusedError):
 
 
 class Metrics:
-    """Numbers about the service, for Prometheus."""
+    """Metrics of the service for Prometheus."""
 
     def __init__(self, live: Live, worker: Worker) -> None:
         self.registry = prometheus_client.CollectorRegistry()
@@ -140,7 +141,7 @@ class Metrics:
         gauge("hopf_updates", "Updates so far.", lambda: live.view.version)
 
     def text(self) -> bytes:
-        """Return all numbers in the text format of Prometheus."""
+        """Return all metrics in Prometheus' text format."""
         return prometheus_client.generate_latest(self.registry)
 
 
@@ -151,7 +152,7 @@ def make_app(
 
     Args:
       live: The model and the graph.
-      limits: What is accepted at most.
+      limits: Limits on requests.
       hosts: Names by which clients may call the service, without a port; None for any.
         A service on one's own machine must refuse others: a web page could give the
         address of this machine to its own name, and read what is served.
@@ -250,7 +251,7 @@ def make_app(
 
 
 class Guard:
-    """Bounds the time of a request, checks its host, counts it, and adds headers."""
+    """Middleware that checks hosts, limits time, counts requests and sets headers."""
 
     def __init__(
         self,
@@ -265,7 +266,7 @@ class Guard:
         self.hosts, self.paths = hosts, paths
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request."""
+        """Handle a request."""
         begun, status = time.monotonic(), 0
 
         async def send_on(message: Any) -> None:
@@ -312,7 +313,7 @@ def _posted(endpoint: Endpoint, limits: Limits) -> Any:
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes:
-    """Return the body of a request that says it is JSON, if it is not too long.
+    """Return the body of a JSON request; refuse other types and long bodies.
 
     Browsers send JSON to another origin only if that allows it, which this one does
     not: no web page can change the graph.
@@ -339,7 +340,7 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 def parse(body: bytes, kind: type[messages.Message]) -> Any:
-    """Return a request; raise `RefusedError` unless it is exactly of its kind."""
+    """Return the validated request; raise `RefusedError` if it is invalid."""
     try:
         found = kind.model_validate_json(body)
     except pydantic.ValidationError as error:
