@@ -34,9 +34,13 @@ NOTEBOOK := $(VENV)/.installed-notebook
 PEER_VENV := .venv-benchmark
 PEER_INSTALLED := $(PEER_VENV)/.installed
 
+# libtpu, the compiler for TPUs, for `make test-tpu` alone.
+TPU_VENV := .venv-tpu
+TPU_INSTALLED := $(TPU_VENV)/.installed
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup check format test test-all data reproduce inductive neighbors \
+.PHONY: help setup check format test test-all test-tpu data reproduce inductive neighbors \
 	scaling morphing iterations panel leaderboard benchmark notebook docs lock audit clean
 
 # $(call option,seed,SEED): --seed "$SEED" if SEED was given, else nothing.
@@ -83,6 +87,16 @@ $(PEER_INSTALLED): requirements-benchmark.txt $(INSTALLED)
 		$(PEER_VENV)/bin/python $(PIP) --requirement requirements-benchmark.txt "$$@"
 	@touch $@
 
+# The extra [tpu] of the pinned jax, so that the compiler is the one of that version.
+$(TPU_INSTALLED): requirements.txt pyproject.toml
+	@echo 'Setting up $(TPU_VENV) with libtpu (once; some minutes)'
+	@rm -rf $(TPU_VENV)
+	@"$$PYTHON" -m venv $(TPU_VENV)
+	@$(TPU_VENV)/bin/python $(PIP) --require-hashes --requirement requirements.txt
+	@$(TPU_VENV)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@$(TPU_VENV)/bin/python $(PIP) "jax[tpu]==$$($(TPU_VENV)/bin/python -c 'import jax; print(jax.__version__)')"
+	@touch $@
+
 check: $(INSTALLED) ## Check format, lint and types
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
@@ -99,6 +113,9 @@ test: $(INSTALLED) ## Run the tests but the slow ones
 
 test-all: $(INSTALLED) ## Run all the tests
 	$(RUN_WITH_ARGS) pytest -n 2 --dist worksteal -m ''
+
+test-tpu: $(TPU_INSTALLED) ## Compile all kernels for TPUs, without one, and count slow operations [WORKDIR=results]
+	$(RUN_WITH_ARGS:$(BIN)/%=$(TPU_VENV)/bin/%) experiments.accelerators $(call option,workdir,WORKDIR)
 
 data: $(INSTALLED) ## Fetch and check the datasets [DATASET=cora,pubmed]
 	$(RUN_WITH_ARGS) experiments.data $(if $(DATASET),"$$DATASET")
@@ -163,6 +180,6 @@ audit: ## Look for known vulnerabilities in all that is pinned (asks osv.dev)
 		echo "$$list"; "$$made/bin/pip-audit" --strict --disable-pip --require-hashes \
 			--vulnerability-service osv --requirement "$$list" || status=$$?; done && exit $$status
 
-clean: ## Remove .venv, .venv-benchmark and what the tools leave behind (not results, not data)
-	rm -rf $(VENV) $(PEER_VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## Remove .venv, .venv-benchmark, .venv-tpu and what the tools leave behind (not results, not data)
+	rm -rf $(VENV) $(PEER_VENV) $(TPU_VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

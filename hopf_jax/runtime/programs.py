@@ -97,7 +97,7 @@ class Compiled:
         stage: Stage,
         quickly: Callable[..., bool] | None,
     ) -> None:
-        self.function, self._num_static, self._stage = function, num_static, stage
+        self.function, self.num_static, self._stage = function, num_static, stage
         self._quickly = quickly
         functools.update_wrapper(self, function)
 
@@ -121,7 +121,7 @@ class Compiled:
         return self._find(arguments).call.lower(*arguments)
 
     def _find(self, arguments: tuple[Any, ...]) -> _Entry:
-        static, arrays = arguments[: self._num_static], arguments[self._num_static :]
+        static, arrays = arguments[: self.num_static], arguments[self.num_static :]
         shapes = tuple(getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(arrays))
         key = self.function, static, shapes
         with _lock:
@@ -131,7 +131,7 @@ class Compiled:
                     quickly = is_small(sum(map(math.prod, shapes)))
                 else:
                     quickly = self._quickly(*static)
-                entry = _Entry(self.function, self._num_static, quickly)
+                entry = _Entry(self.function, self.num_static, quickly)
                 _programs[key] = entry
             _programs.move_to_end(key)
             entry.used = True
