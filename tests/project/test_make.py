@@ -74,6 +74,17 @@ def test_reproduce_passes_on_what_it_is_given():
 
 
 @needs_make
+def test_tpu_programs_are_compiled_in_an_environment_of_their_own():
+    done = make("--dry-run", "test-tpu", "WORKDIR=my results")
+    last = done.stdout.splitlines()[-1]
+    assert last == (
+        '.venv-tpu/bin/python -m experiments.accelerators --workdir "$WORKDIR"'
+    )
+    last = make("--dry-run", "test-tpu", "ARGS=--chips 1").stdout.splitlines()[-1]
+    assert last.startswith(".venv-tpu/bin/python -c")
+
+
+@needs_make
 def test_reproduce_asks_for_a_dataset():
     done = make("--dry-run", "reproduce")
     assert done.returncode != 0
