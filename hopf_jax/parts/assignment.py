@@ -18,13 +18,13 @@ from hopf_jax.runtime import import_or_explain
 METHODS = ("auto", "metis", "streaming")
 
 _PASSES = 4
-_GAINS = 0.99  # A pass is worth it that lowers the cut below this share.
-_STAYS = 0.5  # What speaks for the part that a node has, in neighbours.
-_SLACK = 1.05  # Most nodes of a part, as a multiple of the mean.
+_GAINS = 0.99  # Continue while a pass reduces the cut below this share.
+_STAYS = 0.5  # Bonus of the current part of a node, in neighbours.
+_SLACK = 1.05  # Maximal size of a part, as a multiple of the mean.
 _SCORES_AT_ONCE = 1 << 21
 _EDGES_AT_ONCE = 1 << 21
-_BLOCKS = 64  # At least: a block knows nothing of itself, so it must be small.
-# Of METIS's working memory: 32-bit copies of the graph and of its coarser versions.
+_BLOCKS = 64  # At least: nodes of a block are placed at once, so blocks must be small.
+# METIS's working memory: 32-bit copies of the graph and of its coarser versions.
 _METIS_PER_EDGE, _METIS_PER_NODE = 40, 120
 
 
@@ -107,7 +107,7 @@ def _pass(graph: Graph, found: np.ndarray, parts: int, *, first: bool) -> None:
     for start, stop in blocks(graph, parts):
         own = found[start:stop]
         score = _count_neighbours(graph, found, start, stop, parts).astype(np.float32)
-        # Those whose neighbours say nothing go where the rest of the block goes.
+        # Nodes whose neighbours are not assigned yet follow the rest of the block.
         score += 0.1 * score.sum(axis=0) / max(1.0, float(score.sum()))
         if not first:
             sizes -= np.bincount(own, minlength=parts)
@@ -162,7 +162,7 @@ def _place(
     left = np.arange(len(score))
     while left.size:
         free = np.maximum(room, 0) / limit
-        # Without anything that speaks for one, where there is most room.
+        # Without any preference, the part with the largest remaining capacity.
         want = score[left] * (free if weigh else 1) + 1e-3 * free
         want = np.where(room > 0, want, -1.0)
         wanted = want.argmax(axis=1)

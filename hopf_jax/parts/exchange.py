@@ -47,7 +47,7 @@ def exchange(
     by_number = {part.number: part for part in held}
     sent = received = 0
     for round_ in range(count):
-        # Every process meets every other once, and all pairs of a round are apart.
+        # Every pair of processes meets once, and the pairs of a round are disjoint.
         other = (round_ - me) % count
         if other == me:
             for source, target in itertools.permutations(held, 2):

@@ -30,7 +30,7 @@ from hopf_jax.batching import (
 from hopf_jax.parts.manifest import Part, Parts
 from hopf_jax.runtime import StepSharding, gather_rows
 
-_FEW = 2  # Rows of a stack at least, as `stack` makes them.
+_FEW = 2  # Minimal number of rows of a stack, as in `stack`.
 
 # Nodes of a part -> their label summaries as an iteration reads them, [n, *].
 Summaries = Callable[[np.ndarray], np.ndarray]
@@ -93,7 +93,7 @@ class PartLoader:
         self._summaries: Sequence[Summaries] | None = None
         self._features = feature_placement(held[0].graph)
         self._hoods = hoods
-        # The places of the own roots of each batch, part by part.
+        # Positions of the own roots of each batch, part by part.
         self.roots = [
             [
                 np.searchsorted(part.ids[: part.num_own], batch[owners == part.number])
@@ -106,7 +106,7 @@ class PartLoader:
         most = np.array([self._most()], np.int32)
         self.layout = Layout.over(np.concatenate(gather_rows(most)), how.num_hops)
         one = jax.tree.leaves(self._padded(0, 0))
-        width = 4 * held[0].graph.num_labels  # Of label summaries, which come later.
+        width = 4 * held[0].graph.num_labels  # Label summaries, which are set later.
         self._bytes = sum(np.asarray(leaf).nbytes for leaf in one)
         self._bytes += width * self.layout.nodes[-1]
         each = sharding.lanes_per_device * max(_FEW, self.num_batches)
@@ -156,7 +156,7 @@ class PartLoader:
     def _order(self, epoch: int) -> np.ndarray:
         if not self.how.shuffle:
             return np.arange(self.num_batches, dtype=np.int32)
-        # As of a loader with one layout.
+        # As in a loader with a single layout.
         rng = np.random.default_rng([self.seed, 1, epoch, 0])
         return rng.permutation(self.num_batches).astype(np.int32)
 
@@ -176,7 +176,7 @@ class PartLoader:
         if self._summaries is not None:
             summary = fill(self._summaries[lane](found.nodes), count, 0)
         train = fill(part.graph.train[found.nodes], count, False)
-        # Ids of the whole graph, which random bits belong to.
+        # Ids in the whole graph, by which random bits are drawn.
         mine = part.ids[found.nodes]
         root = np.isin(mine, self._batches[number])
         ids = fill(mine.astype(np.int32), count, 0)

@@ -39,7 +39,7 @@ FORMAT = 1
 # form batches; per edge of a chunk; and the maximal number of nodes of a chunk.
 _TRAINING, _PREDICTING = 470_000_000, 360_000_000
 _PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
-# Of batches: words per node and edge, hidden states of a step, copies if streamed.
+# Batches: words per node and edge, hidden states of a step, copies if streamed.
 _WORDS_PER_NODE, _WORDS_PER_EDGE, _STATES, _STREAMED = 8, 8, 6, 5
 MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
 PART, NAMES, NAMES_TABLE = "part.json", "names.json", "names.parquet"
@@ -355,14 +355,14 @@ class Parts:
             )
             if kernel.iterative and (
                 config.scale_summaries or config.caution != "none"
-            ):  # Label summaries as they are read.
+            ):  # Label summaries, as the kernel reads them.
                 one += 4 * labels * max(p.num_nodes for p in held)
             mean = sum(p.edges for p in held) / max(1, sum(p.num_nodes for p in held))
             most = max(p.edges for p in held)
             edges = execution.chunk_edges or LEAST_CHUNK_EDGES
             chunk = min(edges, _NODES_PER_CHUNK * mean, most)
             one += _PER_CHUNK_EDGE * chunk
-            # What batches leave is given back before all nodes are predicted.
+            # The memory of batches is released before all nodes are predicted.
             batches = self._batch_bytes(held, kernel, config, execution)
             peaks.append(kept + max(_TRAINING + batches, _PREDICTING + one))
         roots = self.count("train") + self.count("validation")
@@ -389,7 +389,7 @@ class Parts:
             temporary = max(temporary, 4 * _STATES * config.hidden_size * nodes)
         count = max(2, -(-self.count("train") // config.batch_size))
         resident = count * total <= execution.memory_budget
-        # On the host and on the device; of streamed ones also the next.
+        # On the host and on the device; if streamed, also the next batch.
         return temporary + total * (2 * count if resident else _STREAMED)
 
     @property

@@ -77,7 +77,7 @@ _PROGRESS = "partition.json"
 _ROWS_AT_ONCE = 1 << 15
 _NAMES_AT_ONCE = 1 << 20
 _LEAST_MEMORY = 1 << 28
-_PER_NODE = 25  # Bytes: parts, ranks, distances, places, and what they are made of.
+_PER_NODE = 25  # Bytes: parts, ranks, distances, positions, and temporary arrays.
 
 Say = Callable[[str], object]
 
@@ -154,7 +154,7 @@ def partition(
             "some. Label more nodes."
         )
     folder = pathlib.Path(out)
-    # The method decides, not the memory, which may be given anew.
+    # The method counts, not the memory limit, which may differ when resuming.
     about = {
         "format": FORMAT,
         "graph": _digest(graph),
@@ -247,7 +247,7 @@ class _Writer:
         self.owner = check_ids(read_npy(path), self.parts, str(path))
         if len(self.owner) != self.graph.num_nodes:
             raise ValueError(f"{path} is damaged. Remove {self.folder}.")
-        # Own nodes are ordered by id; this is the place of each among its part's.
+        # Own nodes are ordered by id; this is the position of each in its part.
         self.rank = np.zeros(len(self.owner), np.int32)
         for part in range(self.parts):
             own = np.flatnonzero(self.owner == part)
@@ -362,7 +362,7 @@ class _Writer:
         out = {n: create_npy(files / f"{n}.npy", dtypes[n], (count,)) for n in names}
         for places in edge_blocks(graph, readers):
             rows = slice(done, done + len(places))
-            # In the order of the whole graph, so that sums are in the same order.
+            # In the order of the whole graph, so that sums round alike.
             out["indices"][rows] = place[graph.indices[places]]
             if graph.weights is not None:
                 out["weights"][rows] = graph.weights[places]

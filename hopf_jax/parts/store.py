@@ -50,7 +50,7 @@ class Store:
         self, part: Part, iteration: int, shapes: Mapping[str, tuple[int, int]]
     ) -> Iterator[Mapping[str, np.ndarray]]:
         """Yield float32 arrays to fill, by name; publish them at the end."""
-        # There may be one, of an attempt that was stopped before it was noted.
+        # A previous attempt may have left one when it was interrupted.
         with new_folder(self._of(part, iteration), replace=True) as made:
             found = {}
             for name, shape in shapes.items():

@@ -79,14 +79,14 @@ def import_tables(
     target = pathlib.Path(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(target.parent) as scratch:
-        # What a file asks for is not fetched from the network.
+        # Never fetch anything from the network on behalf of a file.
         alone = {
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
         con = duckdb.connect(scratch / "tables.duckdb", config=alone)
         try:
-            # The rest is for what is read from DuckDB, and for Python.
+            # The rest is for results of DuckDB and for Python.
             con.execute(f"SET memory_limit = '{memory * 2 // 3 // 10**6}MB'")
             con.execute(f"SET temp_directory = {_text(scratch)}")
             _Import(con, sources, target, directed, say).run()
@@ -142,7 +142,7 @@ def _relation(path: pathlib.Path, header: bool = True) -> str:
     if path.suffix == ".parquet":
         return f"read_parquet({_file(path)})"
     tab = ".tsv" in path.suffixes[-2:]
-    # All is said: DuckDB's guesses skip lines that do not fit the others.
+    # State everything: DuckDB's sniffer skips lines that do not match the others.
     how = f"header = {header}, skip = 0, delim = {_text(chr(9) if tab else ',')}"
     return (
         f"""read_csv({_file(path)}, {how}, quote = '"', escape = '"', comment = '')"""
@@ -218,7 +218,7 @@ class _Import:
         return [(str(row[0]), str(row[1])) for row in found]
 
     def _one(self, query: str) -> Any:
-        rows = self.con.execute(query).fetchall()  # None may be left.
+        rows = self.con.execute(query).fetchall()  # There may be none.
         return rows[0] if rows else None
 
     def _batches(self, query: str) -> Iterator[dict[str, np.ndarray]]:
@@ -250,7 +250,7 @@ class _Import:
         if twice:
             raise ValueError(f"Node {twice[0]!r} occurs twice among the nodes.")
         kind = self._columns("nodes")[1][1]
-        # Names that are the ids need no join.
+        # Names that equal the ids need no join.
         self.ids = "INT" in kind and bool(
             self._one("SELECT bool_and(name = id) FROM nodes")[0]
         )
@@ -266,7 +266,7 @@ class _Import:
         """
         kinds = dict(self._columns(relation))
         if self.ids and all(re.fullmatch(_NUMBERS, kinds[c]) for c in columns):
-            # A cast alone would round 0.5 to a node.
+            # A plain cast would round 0.5 to an id.
             ids = [
                 f"CASE WHEN t.{c} = trunc(t.{c}) THEN t.{c}::BIGINT END AS {new}"
                 for c, new in ((_name(c), new) for c, new in columns.items())
@@ -390,7 +390,7 @@ class _Import:
             columns = [name for name, _ in self._columns(source)]
             sets = [name for name in columns[1:] if name.lower() == "set"]
             rest = "".join(f", t.{_name(c)} AS {_name(c)}" for c in labels + sets)
-            own = "id" + "_" * max(map(len, columns))  # No other column's name.
+            own = "id" + "_" * max(map(len, columns))  # Distinct from all columns.
             given = self._id_of(source, {columns[0]: own}, rest)
             self.con.execute(f"CREATE TABLE labelled AS {given}")
             self._check_ids("labelled", [own], "the labels")

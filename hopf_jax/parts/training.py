@@ -162,7 +162,7 @@ def fit_parts(
     chunked = dataclasses.replace(execution, chunk_edges=chunk_edges)
     plan = make_plan(first, kernel, lanes, chunked)
     sizes = sizes_of(first, kernel, config)
-    if sizes.summary_scale != 1:  # That of all nodes, not of the first part's.
+    if sizes.summary_scale != 1:  # The scale of all nodes, not of the first part.
         sizes = dataclasses.replace(sizes, summary_scale=parts.row_norm)
     net = make_net(kernel, config, sizes)
     objective = Objective.of(config, parts.multilabel)
@@ -180,7 +180,7 @@ def fit_parts(
             run_of.verify(run.teams[0])
         if not run.finished:
             members = [Member(first, seed)]
-            whole: Any = None  # Nothing of the whole graph is precomputed or resident.
+            whole: Any = None  # The whole graph is neither precomputed nor resident.
             population = PartPopulation(
                 parts, held, net, objective, members, plan, whole, config
             )
@@ -192,7 +192,9 @@ def fit_parts(
                 run = run_of.iterate(population, run, save, shown, callbacks)
                 save(run)
     (state,) = run.teams
-    gather_rows(np.zeros((1, 1), np.float32))  # Until the first has saved the end.
+    gather_rows(
+        np.zeros((1, 1), np.float32)
+    )  # Wait until the first process has saved the result.
     run_of.forget(state)
     decision = run_of.decide(state.judged)
     result = Result(
@@ -268,7 +270,7 @@ class _Run:
             read = functools.partial(self.store.read, name="summary")
             return [read(part, iteration - 1) for part in self.held]
         nothing = np.zeros((1, self.net.sizes.summary), np.float32)
-        return [  # Zeros that take no memory.
+        return [  # Zeros without memory of their own.
             np.broadcast_to(nothing, (part.num_nodes, nothing.shape[1]))
             for part in self.held
         ]
@@ -325,7 +327,7 @@ class _Run:
             progress=run.progress,
         )
         del read
-        population.read(None, t)  # Batches are not held while all nodes are predicted.
+        population.read(None, t)  # Release batches before all nodes are predicted.
         overhead = time.perf_counter() - begun - trained
         state = self._complete(state, params, given, overhead)
         return RunState((state,), None, before + epochs)
@@ -399,7 +401,7 @@ class _Run:
                 shapes = {"output": (part.num_own, count)}
                 if given is not None:
                     shapes["summary"] = (part.num_nodes, count)
-                give_back_memory()  # Of batches, or of the part before.
+                give_back_memory()  # From batches, or the previous part.
                 files = stack.enter_context(self.store.writing(part, t, shapes))
                 summary = None if given is None else given[place]
                 done = self._predict_part(part, params, summary, t)
@@ -420,7 +422,7 @@ class _Run:
                     lambda part, at, new: _put(written[part.number], at, new),
                 )
                 nbytes = sent.sent
-        # Also a barrier: no process notes the iteration before all have written it.
+        # Also a barrier: all have written the iteration before any process records it.
         (every,) = gather_rows_of([np.concatenate(rows)])
         sums = gather_rows_of([np.array([[change]], np.float32)])[0]
         sizes = gather_rows_of([np.array([divmod(nbytes, 1 << 30)], np.int32)])[0]

@@ -14,9 +14,9 @@ from hopf_jax.results import Result, Update, hop_tree
 from hopf_jax.serving import messages
 from hopf_jax.serving.journal import Journal
 
-_MOST_EXPLAINED = 1 << 24  # Features of all nodes that a prediction reads.
-_WARMED = 12  # Nodes that are tried before the first request.
-_MOST_NAMED = 1000  # Nodes in an answer to an update.
+_MOST_EXPLAINED = 1 << 24  # Features of all nodes that one prediction reads.
+_WARMED = 12  # Number of nodes used to compile programs in advance.
+_MOST_NAMED = 1000  # Nodes named in the response to an update.
 
 
 class RefusedError(Exception):
@@ -91,7 +91,7 @@ class View:
     def __init__(self, result: Result, now: Update, names: Names, version: int) -> None:
         self.result, self.now, self.names, self.version = result, now, names, version
         self.num_nodes, self.num_edges = now.num_nodes, now.num_edges
-        # Of its own: `now` is locked while the next update is made.
+        # Kept here, because `now` is locked while the next update is computed.
         self._probabilities = now.predict_proba()
 
     def find(self, name: Any, where: str) -> int:
@@ -105,7 +105,7 @@ class View:
         hint = ""
         if self.names.named:
             found = self.names.place.get(_key(name), self.num_nodes)
-            # True and 1 are equal, but not the same name.
+            # True == 1, but they are different names.
             listed = self.names.listed
             if found < self.num_nodes and isinstance(listed[found], bool) == truth:
                 return found
@@ -275,12 +275,12 @@ class Live:
         order = np.argsort(np.diff(graph.indptr), kind="stable")
         tried = order[np.linspace(0, len(order) - 1, _WARMED).astype(int)]
         names = graph.node_index.call(dict.fromkeys(tried.tolist()))
-        if view.names.named:  # Some may be gone since.
+        if view.names.named:  # Some may have been removed.
             names = [name for name in names if name in view.names.place]
         row: Any = graph.features[[0]]
         row = (row.toarray() if sp.issparse(row) else np.asarray(row))[0]
         for i, name in enumerate(names):
-            # What cannot be done here is refused to clients, too.
+            # What fails here is refused to clients in the same way.
             with contextlib.suppress(RefusedError):
                 view.explain(to_json(name), None, 1)
             with contextlib.suppress(ValueError):

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_MOST_NODES = 1000  # In a request.
-_MOST_CHANGES = 10_000  # Of each kind, in a request.
+_MOST_NODES = 1000  # Per request.
+_MOST_CHANGES = 10_000  # Of each kind, per request.
 _MOST_DRAWN = 100
 
 _Plain = bool | int | float | Annotated[str, Field(max_length=1000)]
-Name = _Plain | Annotated[list[_Plain], Field(max_length=8)]  # A list is a tuple.
+Name = (
+    _Plain | Annotated[list[_Plain], Field(max_length=8)]
+)  # A list stands for a tuple.
 ClassLabel = bool | int | Annotated[str, Field(max_length=1000)]
 
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hopf_jax.serving.live import Live
 from hopf_jax.serving.service import Limits, make_app
 
-_IDLE = 15.0  # Seconds that a connection may take to send the header of a request.
+_IDLE = 15.0  # Seconds within which the header of a request must arrive.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FULL = b'{"error":"There are too many connections."}'
 _TOO_MANY = (
@@ -52,7 +52,7 @@ def serve(
         http=bounded_protocol(limits.connections),
         ws="none",
         lifespan="off",
-        log_config=None,  # Which would close the handlers of whoever calls this.
+        log_config=None,  # The default would close the caller's handlers.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -64,7 +64,7 @@ def serve(
     sweeper.connections = server.server_state.connections
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listening:
-        # uvicorn raises SIGTERM again once it has stopped, but that is no failure here.
+        # uvicorn raises SIGTERM again once it has stopped; it is not a failure here.
         before = signal.signal(signal.SIGTERM, lambda *_: None)
         try:
             shown = f"[{host}]" if ":" in host else host
@@ -107,7 +107,7 @@ class Sweeper:
         """Close connections that have stalled; call it about once per second."""
         now, seen = time.monotonic(), {}
         for each in list(self.connections):
-            cycle = each.cycle  # The request at hand, or the last one.
+            cycle = each.cycle  # The current request, or the last one.
             busy = cycle is not None and not cycle.response_complete
             last = self._seen.get(each)
             if last is None or (last[0], last[1]) != (cycle, busy):

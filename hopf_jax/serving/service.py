@@ -34,14 +34,14 @@ _PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
-# A page of another origin can neither be shown within this one nor lend it scripts.
+# Other sites cannot embed these pages, which load nothing from other origins.
 _HEADERS = [
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 ]
-_MOST_ERRORS = 3  # Named in an answer.
+_MOST_ERRORS = 3  # Reported in a response.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Worker:
     def __init__(self, most: int) -> None:
         self.most, self.waiting = most, 0
         self._lock = threading.Lock()
-        self._seconds = 0.1  # Of a piece of work, averaged over recent ones.
+        self._seconds = 0.1  # Moving average of the time per task.
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "hopf-worker")
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -352,8 +352,8 @@ def parse(body: bytes, kind: type[messages.Message]) -> Any:
             for each in errors[:_MOST_ERRORS]
         ]
         raise RefusedError(422, "; ".join(said)) from None
-    # Parsed already, so neither too deep nor malformed; but the last of two equal keys
-    # would have been taken.
+    # It has been parsed, so it is well formed; but of duplicate keys, the parser takes
+    # the last.
     json.loads(body, object_pairs_hook=_refuse_twice)
     return found
 
