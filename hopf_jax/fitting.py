@@ -178,7 +178,8 @@ def fit(
       checkpoint_every: Number of epochs between checkpoints. The interval grows if
         saving would take more than 5% of the time. 1 or more.
       execution: Memory, chunk size and devices; the defaults if None. A run may be
-        resumed with a different `Execution`.
+        resumed with other memory and chunks, and with `Execution.other_devices` on
+        another number of devices.
       settings: Fields of `Config`, which override those in `config`.
 
     Returns:

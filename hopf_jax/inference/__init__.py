@@ -9,6 +9,8 @@ from hopf_jax.inference.summaries import (
     first_summaries,
     mean_change,
     member_of,
+    next_summary,
+    output,
     probabilities,
     reads_apart,
     replay,

@@ -12,6 +12,7 @@ import numpy as np
 
 from hopf_jax.baselines import mean_matrix, solve_logistic, to_probabilities
 from hopf_jax.graph import Graph
+from hopf_jax.learning.votes import iterate
 
 
 class Regressed(NamedTuple):
@@ -49,19 +50,17 @@ def vote_by_regression(
       num_iterations: Number of iterations.
     """
     known, labels, mean = graph.train, graph.labels, mean_matrix(graph)
-    found = Regressed([], [], [], [first])
-    summary = np.where(known[:, None], labels, first).astype(np.float32)
-    for t in range(2, num_iterations + 1):
+    found = Regressed([], [], [], [])
+
+    def solved(summary: np.ndarray) -> np.ndarray:
         rows = np.hstack([inputs, scale * (mean @ summary)])
         (model,) = solve_logistic(
             rows[known], labels[known], graph.multilabel, [strength]
         )
-        new = to_probabilities(model.logits(rows), graph.multilabel)
-        share = np.float32((t - 1) / num_iterations)
-        mixed = (1 - share) * new + share * summary
         found.own.append(model.weights[: inputs.shape[1]])
         found.votes.append(scale * model.weights[inputs.shape[1] :])
         found.bias.append(model.bias)
-        found.probabilities.append(np.where(known[:, None], new, mixed))
-        summary = np.where(known[:, None], labels, mixed).astype(np.float32)
+        return to_probabilities(model.logits(rows), graph.multilabel)
+
+    found.probabilities.extend(iterate(graph, first, solved, num_iterations))
     return found

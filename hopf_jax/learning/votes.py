@@ -12,14 +12,15 @@ known labels and, as they become surer, predicted ones. So few labels suffice, a
 neighbours of other classes say as much as those of the same.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
+from hopf_jax.config import Config
 from hopf_jax.graph import Graph
+from hopf_jax.inference import next_summary, output
 
 _ALIKE, _OTHER = 3.0, 0.7  # H before any edge is seen: neighbours tend to be alike.
 _TRUST = 3.0  # Number of edges per pair of labels that this assumption is worth.
@@ -88,43 +89,58 @@ def vote(
     if alike:
         factors = _first_factors(graph, edges)
     strength = scale / _mean_weight(graph)
+    votes = [np.zeros((graph.num_labels,) * 2, np.float32)]
 
     def learned(summary: np.ndarray) -> np.ndarray:
         # One step: to convergence, while labels are unsure, it finds chance patterns.
         nonlocal factors
         factors = _next_factors(edges, summary, factors)
-        return (strength * np.log(factors)).astype(np.float32)
+        votes.append((strength * np.log(factors)).astype(np.float32))
+        return _with_votes(graph, logits, summary, votes[-1])
 
-    return _infer(graph, logits, [learned] * (num_iterations - 1))
+    said = iterate(graph, softmax(logits, axis=1), learned, num_iterations)
+    return Voting(votes, said)
 
 
 def count_votes(
     graph: Graph, logits: np.ndarray, votes: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Return the output of each iteration, [N, C], with votes that are given."""
-    fixed = [functools.partial(lambda own, _: own, each) for each in votes[1:]]
-    return _infer(graph, logits, fixed).probabilities
+    rest = iter(votes[1:])
+
+    def given(summary: np.ndarray) -> np.ndarray:
+        return _with_votes(graph, logits, summary, next(rest))
+
+    return iterate(graph, softmax(logits, axis=1), given, len(votes))
 
 
-def _infer(
+def iterate(
     graph: Graph,
-    logits: np.ndarray,
-    rules: Sequence[Callable[[np.ndarray], np.ndarray]],
-) -> Voting:
-    """Return votes and outputs; rules make the votes from the last label summaries."""
-    known, labels, matrix = graph.train, graph.labels, graph.adjacency
-    new = softmax(logits, axis=1)
-    found = Voting([np.zeros((graph.num_labels,) * 2, np.float32)], [new])
-    summary = np.where(known[:, None], labels, new).astype(np.float32)
-    for t, rule in enumerate(rules, 1):
-        votes = rule(summary)
-        new = softmax(logits + matrix @ (summary @ votes.T), axis=1)
-        share = np.float32(t / (1 + len(rules)))
-        mixed = (1 - share) * new + share * summary
-        found.votes.append(votes)
-        found.probabilities.append(np.where(known[:, None], new, mixed))
-        summary = np.where(known[:, None], labels, mixed).astype(np.float32)
-    return found
+    first: np.ndarray,
+    step: Callable[[np.ndarray], np.ndarray],
+    num_iterations: int,
+) -> list[np.ndarray]:
+    """Return the output of each iteration of Algorithm 1, [N, C].
+
+    Args:
+      graph: The graph; its training labels are known.
+      first: Probabilities of the first iteration, which reads no labels, [N, C].
+      step: Returns the probabilities of an iteration for the label summaries it reads.
+      num_iterations: Number of iterations.
+    """
+    config = Config(num_iterations=num_iterations)
+    said, summary = [first], next_summary(graph, config, 1, first, first, None)
+    for t in range(2, num_iterations + 1):
+        new = step(summary)
+        summary = next_summary(graph, config, t, summary, new, None)
+        said.append(output(graph, config, new, summary))
+    return said
+
+
+def _with_votes(
+    graph: Graph, logits: np.ndarray, summary: np.ndarray, votes: np.ndarray
+) -> np.ndarray:
+    return softmax(logits + graph.adjacency @ (summary @ votes.T), axis=1)
 
 
 def _mean_weight(graph: Graph) -> float:
