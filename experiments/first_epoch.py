@@ -78,9 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(tree: pathlib.Path, folder: str, options: Any) -> dict[str, float]:
     """Return the seconds that a process took to fit."""
-    arguments = options.model, str(options.nodes), str(options.epochs)
+    given = options.model, str(options.nodes), str(options.epochs)
     done = subprocess.run(
-        [sys.executable, "-c", _FIT, *arguments],
+        [sys.executable, "-c", _FIT, *given],
         cwd=tree,  # Whose modules come first.
         env=os.environ | {"HOPF_CACHE": folder},
         stdout=subprocess.PIPE,

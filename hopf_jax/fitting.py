@@ -256,12 +256,16 @@ def fit(
     found.insert(0, found.pop(likely_best(evidence, judged)))
     warn_once(found[0][2])  # What is wrong with the others matters no more.
     choice = tuple(record for _, record, _ in found)
-    scores = ", ".join(
+    _announce(progress, describe_choice(choice))
+    return dataclasses.replace(found[0][0], choice=choice)
+
+
+def describe_choice(choice: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence about the models that were compared, with the chosen first."""
+    tried = ", ".join(
         f"{c['model']} {100 * c['score']:.1f}% ({c['loss']:.2f})" for c in choice
     )
-    said = f"Chose {choice[0]['model']} by score and loss on held-out labels: {scores}."
-    _announce(progress, said)
-    return dataclasses.replace(found[0][0], choice=choice)
+    return f"Chose {choice[0]['model']} by score and loss on held-out labels: {tried}."
 
 
 def with_settings(config: Config | None, settings: Mapping[str, Any]) -> Config:
@@ -331,7 +335,7 @@ def fit_solved(
 ) -> list[Result]:
     """Return the linear models that `fit` solves when it chooses a model.
 
-    None where the graph is too large, or settings ask for what only nets have.
+    An empty list where the graph is too large, or settings ask for what only nets have.
 
     Args:
       graph: A graph with training nodes; with validation nodes or `Config.folds`.
@@ -381,10 +385,15 @@ def _take_solved(
     return RunState((state,), None, len(state.iterations))
 
 
+def score_name(metric: str) -> str:
+    """Return the name of the F1 score by which models are chosen."""
+    return "macro_f1" if metric in ("macro", "balanced") else "micro_f1"
+
+
 def evidence_of(result: Result) -> dict[str, float]:
     """Return the score and the loss by which models are chosen."""
     record = result.iterations[result.iteration - 1]
-    name = "macro_f1" if result.config.metric in ("macro", "balanced") else "micro_f1"
+    name = score_name(result.config.metric)
     return {
         "score": record["scores"]["validation"][name],
         "loss": record["validation_loss"],

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hopf_jax.config import Config, Execution, Number, Whole, check
-from hopf_jax.fitting import evidence_of, fit, fit_solved
+from hopf_jax.fitting import evidence_of, fit, fit_solved, score_name
 from hopf_jax.graph import Graph, complete_split
 from hopf_jax.kernels import SOLVED_MODELS, TUNED_MODELS, Kernel, find_kernel
 from hopf_jax.learning import identify
@@ -323,16 +323,12 @@ def _settings(kernel: Kernel, config: Config) -> Config:
     return config
 
 
-def _score_name(metric: str) -> str:
-    return "macro_f1" if metric in ("macro", "balanced") else "micro_f1"
-
-
 def _stop_early(
     optuna: Any, trial: Any, metric: str
 ) -> Callable[[dict[str, Any]], None]:
     """Return a callback that reports the best score so far, and ends bad trials."""
     best: dict[int, float] = {}
-    name = f"validation_{_score_name(metric)}"
+    name = f"validation_{score_name(metric)}"
 
     def after(record: dict[str, Any]) -> None:
         if record["iteration"] > 1:

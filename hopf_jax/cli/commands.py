@@ -25,7 +25,7 @@ from hopf_jax.cli.model_folder import (
 from hopf_jax.cli.options import DRAWN_SHARES, make_parser, settings_of
 from hopf_jax.comparison import compare
 from hopf_jax.config import Config, Execution
-from hopf_jax.fitting import fit
+from hopf_jax.fitting import describe_choice, fit
 from hopf_jax.graph import GRAPH_FILE, SPLITS, Graph, split_graph
 from hopf_jax.kernels import find_kernel
 from hopf_jax.parts import import_tables, partition
@@ -99,12 +99,7 @@ def _fit(options: argparse.Namespace) -> int:
     result = fit(graph, options.model, **keywords)
     save_model(options.out, result, settings)
     if result.choice and not sys.stderr.isatty():  # Else `fit` has said it.
-        tried = (
-            f"{c['model']} {100 * c['score']:.1f}% ({c['loss']:.2f})"
-            for c in result.choice
-        )
-        how = "by score and loss on held-out labels"
-        _report(options, f"Chose {result.model} {how}: {', '.join(tried)}.")
+        _report(options, describe_choice(result.choice))
     _print_scores(result, graph)
     _report(options, f"Written to {options.out}.")
     return 0

@@ -24,5 +24,6 @@ from hopf_jax.inference.whole_graph import (
     edges_per_chunk,
     is_small_graph,
     nodes_by_distance,
+    nodes_per_chunk,
     process_share,
 )

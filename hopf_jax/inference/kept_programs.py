@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jraph
 
 from hopf_jax.batching import HopGraph, Rows, SparseMatrix, row_of_entry, to_dense
+from hopf_jax.inference.summaries import member_of
 from hopf_jax.kernels import Net, Products, Signals
 
 _PROGRAMS_KEPT = 8  # Nets whose compiled programs are kept.
@@ -43,8 +44,7 @@ class Programs:
         """(params, edges, y [n, views, C]) -> F(A) Y [R, views, C]."""
 
         def run(params, edges, y):
-            if self.members > 1:  # It has no weights, so that any will do.
-                params = jax.tree.map(lambda array: array[0], params)
+            params = member_of(params, 0, self.members)  # It has no weights: any.
             graph = _local_graph(*edges)
             return jax.vmap(lambda y: self._apply(params, "votes", graph, y), 1, 1)(y)
 
@@ -110,9 +110,7 @@ class Programs:
             return self._read_out(params, out) if readout else out.astype(jnp.float32)
 
         if self.net.kernel.constant:
-            first = params
-            if self.members > 1:
-                first = jax.tree.map(lambda array: array[0], params)
+            first = member_of(params, 0, self.members)
             h0 = None if h0 is None else self._apply(first, "readable", h0)
             mine = h0, None, None, None, neighbours, None
             return one(first, mine, (h, None, None))

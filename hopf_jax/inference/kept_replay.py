@@ -311,8 +311,7 @@ class _Steps:
             kernel.reads_out == "last" and not kernel.constant and not kernel.votes
         )
         # What neighbours send is added up here, so that programs get rows, not edges.
-        self._sums = bool(kernel.psi) and is_sum(kernel.aggregate)
-        self._sums &= net.precision == "float32"
+        self._sums = bool(kernel.psi) and is_sum(kernel.aggregate, net)
         self._sums &= not (kernel.shared_weights and "y" in kernel.psi)
 
     def revised_signal(self, name: Any, slots: np.ndarray) -> _Signal:
@@ -398,7 +397,7 @@ class _Steps:
         self._computed.append(slots)
         program = self.replay._programs.hop(k, readout)
         found = [
-            (len(chunk), program(self.params, *self._arguments(chunk, k, signals)))
+            (len(chunk), program(self.params, *self._arguments(chunk, signals)))
             for chunk in self._chunks(slots)
         ]
         if readout:
@@ -473,7 +472,7 @@ class _Steps:
             found = []
             for chunk in self._chunks(slots):
                 read, size = None, power_of_two(len(chunk), _FEWEST_ROWS)
-                if votes and is_sum(votes) and self.net.precision == "float32":
+                if votes and is_sum(votes, self.net):
                     matrix = self._matrix(chunk, size, votes)
                     read = self._read_labels(matrix, chunk, size)
                 elif votes:
@@ -580,7 +579,7 @@ class _Steps:
         return nodes, (indptr, self.replay.edges.degree.array[nodes], weights)
 
     def _arguments(
-        self, slots: np.ndarray, k: int, signals: dict[str, _Signal]
+        self, slots: np.ndarray, signals: dict[str, _Signal]
     ) -> tuple[Any, ...]:
         """Return what the program of a hop takes for some receivers."""
         kernel = self.net.kernel
@@ -736,9 +735,10 @@ def _reads_degrees(aggregate: Aggregate) -> bool:
     return share is None or share(1.0, 1.0) != share(1.0, 2.0)
 
 
-def is_sum(aggregate: Aggregate) -> bool:
-    """Return whether F(A) x is a sum over edges whose weights are known."""
-    return aggregate.linear and aggregate.share is not None
+def is_sum(aggregate: Aggregate, net: Net) -> bool:
+    """Return whether F(A) x is a sum over edges of known weights, in full precision."""
+    known = aggregate.linear and aggregate.share is not None
+    return known and net.precision == "float32"
 
 
 def multiplies_once(kernel: Any) -> bool:

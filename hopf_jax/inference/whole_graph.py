@@ -231,10 +231,15 @@ def process_share(indptr: np.ndarray, index: int, count: int) -> np.ndarray:
     return np.arange(bounds[index], bounds[index + 1])
 
 
+def nodes_per_chunk(chunk_edges: int) -> int:
+    """Return the maximal number of nodes of a chunk."""
+    return max(_NODES_PER_CHUNK, chunk_edges // 16)
+
+
 def chunk_bounds(indptr: np.ndarray, chunk_edges: int) -> np.ndarray:
     """Return the bounds of chunks of about `chunk_edges`, of at least one node each."""
     bounds, last = [0], len(indptr) - 1
-    most = max(_NODES_PER_CHUNK, chunk_edges // 16)
+    most = nodes_per_chunk(chunk_edges)
     while bounds[-1] < last:
         start = bounds[-1]
         stop = np.searchsorted(indptr, indptr[start] + chunk_edges, side="right") - 1

@@ -22,6 +22,7 @@ from scipy.special import softmax
 from hopf_jax.baselines import (
     MOST_AXES,
     Logistic,
+    mean_matrix,
     principal_axes,
     smoothed_rows,
     smoothing_matrix,
@@ -33,7 +34,7 @@ from hopf_jax.kernels import LINEAR_MODEL, MEAN_VOTING_MODEL, VOTING_MODEL
 from hopf_jax.learning.loss import Params
 from hopf_jax.learning.mean_votes import vote_by_regression
 from hopf_jax.learning.population import Member
-from hopf_jax.learning.votes import count_votes, sample_edges, vote
+from hopf_jax.learning.votes import Edges, count_votes, sample_edges, vote
 from hopf_jax.metrics import f1_scores, mean_loss
 
 _HOPS = (0, 1, 2, 4, 10)
@@ -192,7 +193,7 @@ def _logits(graph: Graph, params: Sequence[Params], num_hops: int) -> list[np.nd
 
 
 def _smoothed(graph: Graph, values: np.ndarray, num_hops: int) -> np.ndarray:
-    smoothing = smoothing_matrix(graph, loops=True)
+    smoothing = smoothing_matrix(graph, loops=True) if num_hops else None
     for _ in range(num_hops):
         values = np.asarray(smoothing @ values, np.float32)
     return values
@@ -232,10 +233,13 @@ class _Voter(NamedTuple):
 
 
 def _voters(
-    graph: Graph, members: Sequence[Member], base: _Base, num_iterations: int
+    graph: Graph,
+    members: Sequence[Member],
+    base: _Base,
+    edges: Edges,
+    num_iterations: int,
 ) -> Iterator[_Voter]:
     """Yield a regression without votes, and with votes that are learned."""
-    edges = sample_edges(graph)
     mute = [np.zeros((graph.num_labels,) * 2, np.float32)] * num_iterations
     said = [softmax(logits, axis=1) for logits in base.logits]
     yield _Voter(base, [mute] * len(members), _held_out(graph, members, said)[1])
@@ -257,10 +261,11 @@ def _voted(
 ) -> Solution:
     """Return the average of regressions with votes that predicts best."""
     voters: list[_Voter] = []
+    edges = sample_edges(graph)
     for each in bases:
         logits = _logits(graph, each.params, each.num_hops)
         base = _Base(each.num_hops, each.params, logits)
-        voters += _voters(graph, members, base, num_iterations)
+        voters += _voters(graph, members, base, edges, num_iterations)
     true = _held_out(graph, members, logits)[0]
     shares = average([each.held_out for each in voters], true)
     # Of Python: a share of numpy would make all of them float64.
@@ -331,6 +336,7 @@ def _regressed(
     num_iterations: int,
 ) -> Iterator[Solution]:
     """Yield regressions on features and on the mean of the neighbours' labels."""
+    mean = mean_matrix(graph)
     for base in bases:
         axes = base.axes
         if axes is None:
@@ -344,6 +350,7 @@ def _regressed(
             found = [
                 vote_by_regression(
                     member.graph,
+                    mean,
                     inputs,
                     to_probabilities(logits, graph.multilabel),
                     scale * size,

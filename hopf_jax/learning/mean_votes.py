@@ -9,8 +9,9 @@ its neighbours', so training nodes do not read it back.
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from hopf_jax.baselines import mean_matrix, solve_logistic, to_probabilities
+from hopf_jax.baselines import solve_logistic, to_probabilities
 from hopf_jax.graph import Graph
 from hopf_jax.learning.votes import iterate
 
@@ -33,6 +34,7 @@ class Regressed(NamedTuple):
 
 def vote_by_regression(
     graph: Graph,
+    mean: sp.csr_array,
     inputs: np.ndarray,
     first: np.ndarray,
     scale: float,
@@ -43,13 +45,14 @@ def vote_by_regression(
 
     Args:
       graph: The graph; its training labels are known.
+      mean: What makes of labels the mean of the neighbours' (`mean_matrix`).
       inputs: What a node reads of features, [N, r].
       first: Probabilities of the first iteration, which reads no labels, [N, C].
       scale: What mean labels are multiplied by: how little the penalty counts for them.
       strength: Inverse strength of the penalty.
       num_iterations: Number of iterations.
     """
-    known, labels, mean = graph.train, graph.labels, mean_matrix(graph)
+    known, labels = graph.train, graph.labels
     found = Regressed([], [], [], [])
 
     def solved(summary: np.ndarray) -> np.ndarray:

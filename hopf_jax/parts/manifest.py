@@ -22,7 +22,7 @@ from hopf_jax.graph import (
     names_from_json,
     open_graph,
 )
-from hopf_jax.inference import LEAST_CHUNK_EDGES
+from hopf_jax.inference import LEAST_CHUNK_EDGES, nodes_per_chunk
 from hopf_jax.kernels import Kernel
 from hopf_jax.runtime import (
     MALFORMED,
@@ -36,9 +36,9 @@ from hopf_jax.runtime import (
 
 FORMAT = 1
 # Bytes of a process: Python, JAX and its compiler; per training or validation node, to
-# form batches; per edge of a chunk; and the maximal number of nodes of a chunk.
+# form batches; and per edge of a chunk.
 _TRAINING, _PREDICTING = 470_000_000, 360_000_000
-_PER_ROOT, _PER_CHUNK_EDGE, _NODES_PER_CHUNK = 48, 80, 1 << 17
+_PER_ROOT, _PER_CHUNK_EDGE = 48, 80
 # Batches: words per node and edge, hidden states of a step, copies if streamed.
 _WORDS_PER_NODE, _WORDS_PER_EDGE, _STATES, _STREAMED = 8, 8, 6, 5
 MANIFEST, ASSIGNMENT, SCALING = "manifest.json", "assignment.npy", "scaling.npz"
@@ -360,7 +360,7 @@ class Parts:
             mean = sum(p.edges for p in held) / max(1, sum(p.num_nodes for p in held))
             most = max(p.edges for p in held)
             edges = execution.chunk_edges or LEAST_CHUNK_EDGES
-            chunk = min(edges, _NODES_PER_CHUNK * mean, most)
+            chunk = min(edges, nodes_per_chunk(edges) * mean, most)
             one += _PER_CHUNK_EDGE * chunk
             # The memory of batches is released before all nodes are predicted.
             batches = self._batch_bytes(held, kernel, config, execution)

@@ -4,6 +4,7 @@ DuckDB joins names with ids, merges duplicates and sorts edges within a memory l
 spilling to disk; its results are read in pieces.
 """
 
+import glob
 import os
 import pathlib
 import re
@@ -152,7 +153,7 @@ def _relation(path: pathlib.Path, header: bool = True) -> str:
 def _file(path: pathlib.Path) -> str:
     """Return the path of a file as SQL, escaped from pattern matching."""
     open_regular(path).close()
-    return _text(re.sub(r"[*?[]", r"[\g<0>]", str(path)))
+    return _text(glob.escape(str(path)))
 
 
 def _text(value: object) -> str:

@@ -173,7 +173,7 @@ class Report:
 
     def _caption(self) -> str:
         micro, macro = (_percent(self.scores[n]) for n in ("micro_f1", "macro_f1"))
-        what = self._micro.capitalize()
+        what = self._micro[0].upper() + self._micro[1:]
         return (
             f"{what} {micro}%, macro-F1 {macro}% on {len(self.nodes)} {_SETS[self.on]}."
         )
@@ -296,10 +296,9 @@ def _held_out(result: "Result", graph: Graph) -> tuple[str, np.ndarray, np.ndarr
 
 def _notes(result: "Result", graph: Graph) -> list[str]:
     """Return sentences about the model, the split and the features."""
-    count, hops = len(result.iterations), result.config.num_hops
+    hops = result.config.num_hops
     model = f"Model: {result.model} with {hops} hop{'s' * (hops != 1)}"
-    if count > 1:
-        model += f", iteration {result.iteration} of {count}"
+    model += result._which_iteration
     if result.choice:
         listed = ", ".join(
             f"{each['model']} {_percent(each['score'])}" for each in result.choice

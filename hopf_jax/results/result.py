@@ -144,14 +144,25 @@ class Result(AnsweringTypos):
         return [f"feature {i}" for i in range(self.sizes.features)]
 
     def __repr__(self) -> str:
-        what = "micro-F1" if self.multilabel else "accuracy"
-        scores = "".join(
-            f"; {name}: {what} {micro}%, macro-F1 {macro}%"
-            for name, micro, macro in self._scores()
-        )
+        scores = "".join(f"; {text}" for text in self._score_texts())
+        return f"Result({self.model}{self._which_iteration}{scores})"
+
+    @property
+    def _accuracy_name(self) -> str:
+        # With one label per node micro-F1 is the accuracy.
+        return "micro-F1" if self.multilabel else "accuracy"
+
+    @property
+    def _which_iteration(self) -> str:
+        """Which iteration is reported, as the end of a text; empty if there is one."""
         count = len(self.iterations)
-        which = f", iteration {self.iteration} of {count}" if count > 1 else ""
-        return f"Result({self.model}{which}{scores})"
+        return f", iteration {self.iteration} of {count}" if count > 1 else ""
+
+    def _score_texts(self) -> list[str]:
+        return [
+            f"{name}: {self._accuracy_name} {micro}%, macro-F1 {macro}%"
+            for name, micro, macro in self._scores()
+        ]
 
     def _scores(self) -> list[tuple[str, str, str]]:
         """Return sets of nodes with micro and macro F1 in percent, the best first."""
@@ -167,12 +178,9 @@ class Result(AnsweringTypos):
         return found
 
     def _repr_html_(self) -> str:
-        what = "micro-F1" if self.multilabel else "accuracy"
-        count = len(self.iterations)
-        which = f", iteration {self.iteration} of {count}" if count > 1 else ""
-        cells = [("nodes", what, "macro-F1"), *self._scores()]
+        cells = [("nodes", self._accuracy_name, "macro-F1"), *self._scores()]
         hint = "More: report(), to_frame(), predict(), explain(node), plot(), save()."
-        caption = f"{self.model}{which}: scores in percent"
+        caption = f"{self.model}{self._which_iteration}: scores in percent"
         return html_table(caption, cells) + html_lines([hint])
 
     def describe(self) -> str:
@@ -180,15 +188,9 @@ class Result(AnsweringTypos):
         features = ["Used as they are."]
         if self.scaling is not None:
             features = self.scaling.describe()
-        what = "micro-F1" if self.multilabel else "accuracy"
-        lines = [f"model: {self.model}, {self.config.num_hops} hops"]
-        count = len(self.iterations)
-        if count > 1:
-            lines[0] += f", iteration {self.iteration} of {count}"
-        lines += [
-            f"  {name}: {what} {micro}%, macro-F1 {macro}%"
-            for name, micro, macro in self._scores()
-        ]
+        hops = self.config.num_hops
+        lines = [f"model: {self.model}, {hops} hops{self._which_iteration}"]
+        lines += [f"  {text}" for text in self._score_texts()]
         lines += ["features:", *(f"  {line}" for line in features)]
         if self.choice:
             lines.append("models compared, by their score on held-out labels:")
